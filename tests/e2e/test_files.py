@@ -83,7 +83,7 @@ async def test_a_run_that_was_removed_or_written_anew_is_told_by_the_bus(made: B
         assert (await to_the_end(made, run_id))["state"] == "done"
         runs.append(run_id)
     removed, rewritten, sound = runs
-    await made.here.stop()
+    await made.stop()
     assert (await verify_all(config, against_bus=True)).ok
     for statement in REMOVED:
         changed(made, statement, removed)

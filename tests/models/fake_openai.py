@@ -87,15 +87,8 @@ class FakeOpenAI(Fake):
         super().__init__()
         self.base_url += "/v1"
 
-    def complete(
-        self,
-        *,
-        without: tuple[str, ...] = (),
-        finish_reason: str | None = "stop",
-        usage: Body | None = None,
-        **message: Any,
-    ) -> None:
-        self.script(lambda body: self._completion(body, message, finish_reason, without=without, usage=usage))
+    def complete(self, **said: Any) -> None:
+        self.script(lambda body: self._completion(body, **said))
 
     def refuse(self, explanation: str = "") -> None:
         self.complete(content=None, refusal=explanation or "I can't help with that.")
@@ -126,7 +119,7 @@ class FakeOpenAI(Fake):
         return body
 
     def reply(self, body: Body, text: str) -> Response:
-        return self._completion(body, {"content": text}, "stop")
+        return self._completion(body, content=text)
 
     def told(self, error: Rejected) -> Body:
         """A used-up quota also has its own type."""
@@ -139,11 +132,11 @@ class FakeOpenAI(Fake):
     def _completion(
         self,
         body: Body,
-        message: Body,
-        finish_reason: str | None,
         *,
         without: tuple[str, ...] = (),
+        finish_reason: str | None = "stop",
         usage: Body | None = None,
+        **message: Any,
     ) -> Response:
         most = body.get("max_completion_tokens") or body["max_tokens"]
         thought = THOUGHT if body["model"] in REASON else 0

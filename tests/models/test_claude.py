@@ -196,6 +196,7 @@ async def test_calls_that_are_refused_for_the_same_grammar_at_the_same_time_are_
 # What a call cost: by the API's count of tokens and the price list, or our own
 
 
+MODEL = "claude-sonnet-5-5"
 M = 1_000_000
 OWN = {"input": 7, "output": 11, "cache_read": 1, "cache_write": 3}
 
@@ -208,11 +209,6 @@ def reported(plain: int = 0, output: int = 0, read: int = 0, write_5m: int = 0, 
         "cache_creation_input_tokens": write_5m + write_1h,
         "cache_creation": {"ephemeral_5m_input_tokens": write_5m, "ephemeral_1h_input_tokens": write_1h},
     }
-
-
-async def test_a_model_that_a_proxy_calls_otherwise_costs_what_the_one_asked_for_costs(claude: Claude) -> None:
-    claude.fake.message(usage=reported(plain=M), model="bedrock/claude-sonnet-5-5")
-    assert (await claude.model.prepare(framing()).make()).usage.cost_usd == 2.0
 
 
 @pytest.mark.parametrize(
@@ -231,36 +227,17 @@ async def test_a_model_that_a_proxy_calls_otherwise_costs_what_the_one_asked_for
 async def test_each_kind_of_token_has_its_price_in_the_list_of_november_2026_or_in_the_settings(
     usage: dict[str, Any], price: Any, cost: float
 ) -> None:
+    """Also where a proxy calls the model otherwise."""
     async with serve(**({"price": price} if price else {})) as claude:
-        claude.fake.message(usage=usage)
-        assert (await claude.model.prepare(framing()).make()).usage.cost_usd == pytest.approx(cost)
-
-
-async def test_a_call_whose_price_is_in_no_list_is_estimated_in_tokens_alone() -> None:
-    async with serve(model="claude-unheard-of-9") as claude:
-        reserved = claude.model.prepare(framing()).reserved
-    assert reserved is not None
-    assert (reserved.reserve.cost_usd, reserved.reserve.tokens > 8000) == (None, True)
-
-
-async def test_a_cache_that_costs_nothing_to_write_makes_no_call_cost_nothing() -> None:
-    costs = []
-    for write in (0, 3, None):
-        async with serve(price={"input": 3, "output": 15, "cache_write": write}) as claude:
-            reserved = claude.model.prepare(framing()).reserved
-            assert reserved is not None
-            costs.append(reserved.reserve.cost_usd)
-    assert costs[0] == costs[1] == costs[2]
+        for name in (MODEL, f"bedrock/{MODEL}"):
+            claude.fake.message(usage=usage, model=name)
+            assert (await claude.model.prepare(framing()).make()).usage.cost_usd == pytest.approx(cost)
 
 
 # The reserve of a call: all that it may spend and, near the end of a budget, less rather than nothing
 
 
-MODEL = "claude-sonnet-5-5"
-SETTINGS = ModelSettings(provider="anthropic", model=MODEL, max_tokens=8000)
-
-
-def reserve(*, spent: int = 0, known: int = 0, **limits: float) -> CallReserve:
+def reserve(*, spent: int = 0, known: int = 0, model: str = MODEL, price: Any = None, **limits: float) -> CallReserve:
     """Reserve of a run that spent that many tokens and whose provider has counted a prompt of `known` bytes, four a
     token."""
     asked = reflecting()
@@ -270,7 +247,8 @@ def reserve(*, spent: int = 0, known: int = 0, **limits: float) -> CallReserve:
     )
     brief = replace(asked.state.brief, limits=granted)
     asking = replace(asked, state=replace(asked.state, brief=brief, spent=Spent(input_tokens=spent), **measured))
-    reserved = Adapter(None, SETTINGS, "anthropic").prepare(asking).reserved
+    chosen = {"provider": "anthropic", "model": model, "max_tokens": 8000, "price": price}
+    reserved = Adapter(None, ModelSettings.model_validate(chosen), "anthropic").prepare(asking).reserved
     assert reserved is not None
     return reserved.reserve
 
@@ -294,6 +272,13 @@ def test_the_reply_shrinks_to_what_the_money_allows_and_is_never_too_short_to_ho
     assert (found.cost_usd or 1) <= whole.cost_usd - 0.03
     assert reserve(max_tokens=10).reply_tokens == FIRST_REPLY
     assert reserve(max_cost_usd=0.000001).reply_tokens == FIRST_REPLY
+
+
+def test_a_call_without_a_price_is_estimated_in_tokens_and_a_cache_written_for_nothing_makes_none_free() -> None:
+    unknown = reserve(model="claude-unheard-of-9")
+    assert (unknown.cost_usd, unknown.tokens > 8000) == (None, True)
+    prices = ({"input": 3, "output": 15, "cache_write": write} for write in (0, 3, None))
+    assert len({reserve(price=price).cost_usd for price in prices}) == 1
 
 
 def test_the_last_call_that_fits_is_made() -> None:

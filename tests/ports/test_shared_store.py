@@ -11,7 +11,7 @@ from agent_service.api.feed import Feed
 from agent_service.archive.pruning import delete_runs
 from agent_service.archive.retention import EndedRun
 from agent_service.cluster import Redelivery
-from agent_service.core.events import CancelRequested, Event, SignalReceived, Transition
+from agent_service.core.events import Event, SignalReceived, Transition
 from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import CallReserve, Status
 from agent_service.errors import Damaged, NewerVersion
@@ -36,10 +36,6 @@ from tests.ports.stores import as_loaded, stored
 
 HOUR = timedelta(hours=1)
 RUN = run_id(1)
-
-
-def cancelled(commit: Commit, by: str) -> Commit:
-    return after(commit, CancelRequested(at=NOON + HOUR / 2, reason=f"said {by}"))
 
 
 def noted(commit: Commit, by: str) -> Commit:

@@ -3,7 +3,7 @@
 The names read as sentences after `>>`: `frames`, `plans`, `returns`, `errs`, `cancel`, `due`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -380,6 +380,11 @@ def _task(line: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"id": name, **asked, "depends_on": list(filter(None, after.split(",")))}
 
 
+def takes(brought: ToolResult) -> Callable[[Script], Event]:
+    """A result in its executor's words."""
+    return lambda script: ToolReturned(at=script.now, result=brought)
+
+
 def nameless(place: str = "", **payload: Any) -> Cue:
     def cue(script: Script) -> Event:
         known = {"run_id": RUN_ID, "step": 1, "attempt": 1, "status": "ok", "completed_at": script.now}
@@ -410,7 +415,7 @@ def comes_home(child: Script) -> Cue:
         script.now = max(script.now, child.now)
         brought = result_of(child.state)
         assert brought is not None, "it has not ended"
-        return ToolReturned(at=script.now, result=brought)
+        return takes(brought)(script)
 
     return cue
 

@@ -20,7 +20,6 @@ REAL = (
     "browser",
     "cli/test_backups.py::test_a_killed_backup_costs_none_before_it_and_no_agent_begins_on_the_store_of_a_killed_restore",
     "cli/test_live_runs.py",
-    "cli/test_demo.py",
     "core/test_mutants.py",
     "deploy/test_machine.py",
     "deploy/test_operators_story.py",

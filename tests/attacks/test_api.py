@@ -1,18 +1,23 @@
-"""Malicious requests to the API: each row gets nothing from ours, and what it asks for from the unprotected twin. Many
-almost idle connections harm only the client that holds them."""
+"""Malicious requests to the API: each row gets nothing from ours, and what it asks for from the unprotected twin. Idle
+connections harm only who holds them, and no secret is in anything that the program writes."""
 
 import asyncio
 import gzip
+import hashlib
+import hmac
+import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from tests.attacks.services import JSON, TOKENS, HttpCaller, Services
+from ductile_gateway.webhooks.signatures import standard_headers, standard_key
+from tests.attacks.services import JSON, KEYS, STANDARD_KEY, TOKENS, HttpCaller, Services
 from tests.attacks.targets import SIDES, judge, rows
 
 WAKE = b'{"goal": "x"}'
@@ -139,3 +144,56 @@ async def test_slow_callers_of_the_api_keep_out_neither_probes_nor_others(servic
         assert await soon("GET", f"{services.api}/healthz") == 200
         assert await soon("GET", f"{services.api}/readyz") == 200
         assert await soon("POST", f"{services.api}/v1/wake", body=b'{"goal": "echo x"}', headers=operator) == 202
+
+
+SECRETS = (*TOKENS.values(), *KEYS.values(), STANDARD_KEY)
+GIVEN = {"agentic.yaml"}
+"""Files in which the installer wrote them."""
+BODY = json.dumps({"what": "nothing in particular", "issue": {}}).encode()
+RELAYED = json.dumps(
+    {"event": {"type": "agentic.start", "payload": {"goal": "x"}}, "origin": {"event_id": "e"}}
+).encode()
+
+
+def signed(body: bytes, key: str) -> str:
+    return hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
+
+
+async def deliver(caller: HttpCaller) -> list[int]:
+    """The gateway's answers to a correctly signed webhook and to two others."""
+    github = {"X-Hub-Signature-256": f"sha256={signed(BODY, KEYS['github'])}", "X-GitHub-Delivery": "d"}
+    now = datetime.now(UTC)
+    standard = standard_headers("m", BODY, [standard_key(STANDARD_KEY)], at=now) | {"webhook-signature": "v1,wrong"}
+    at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    relay = {"X-Ductile-Peer": "ductile-here", "X-Ductile-Key-Id": "v1", "X-Ductile-Timestamp": at}
+    relay["X-Ductile-Signature"] = signed(f"POST\n/ingest/ductile\n{at}\n".encode() + RELAYED, KEYS["github"])
+    sent = (
+        ("/webhooks/github", BODY, github | {"X-GitHub-Event": "issues"}),
+        ("/webhooks/standard", BODY, standard),
+        ("/ingest/ductile", RELAYED, relay),
+    )
+    return [(await caller.ask("POST", path, content=body, headers=head)).status_code for path, body, head in sent]
+
+
+@pytest.mark.attack(60, 61, 64)
+async def test_no_secret_is_in_any_file_after_it_was_used_guessed_and_refused(services: Services) -> None:
+    caller = HttpCaller(url=services.api, protected=True, token=TOKENS["operator"])
+    run_id = await caller.begin(f"echo {'x' * 10}")
+    for token in (TOKENS["operator"][:-1], TOKENS["reader"], f"{TOKENS['waker']}x"):
+        wrong = HttpCaller(url=services.api, protected=True, token=token)
+        await wrong.ask("POST", f"/v1/runs/{run_id}/cancel", json={})
+        await wrong.get(f"/v1/runs?token={token}")
+    assert await deliver(HttpCaller(url=services.ingress, protected=True)) == [202, 401, 403]
+    assert [str(file) for file in written(services.folder) if leaks(file)] == []
+
+
+def written(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file() and file.name not in GIVEN]
+
+
+def leaks(file: Path) -> list[str]:
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:  # NATS has removed a block of messages meanwhile
+        return []
+    return [secret for secret in SECRETS if secret.encode() in content]

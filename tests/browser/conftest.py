@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.dev_stack import Dev
-from tests.cli.dev_stack import dev as dev
+from tests.cli.invoke import Dev
+from tests.cli.invoke import dev as dev
 from tests.kit.browser import Seen, browsing
 
 

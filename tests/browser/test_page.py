@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.browser.home import at_home
-from tests.cli.dev_stack import Dev
+from tests.cli.invoke import Dev
 from tests.core.cues import child_of
 from tests.core.script import commits_of
 from tests.core.words import PARENT, run_at

@@ -1,4 +1,4 @@
-"""`agentic setup` changes existing streams only on request, and announces the changes."""
+"""`agentic setup` and `agentic keys` change what exists only on request, and tell the changes."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,10 @@ import pytest
 from agent_service.bus.topology import GIB
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Exit
+from groundwork.service.keys import KeyRing, read
 from schemas import subjects
-from tests.cli.invoke import called
+from tests.cli.invoke import Called, agentic_here, called
 from tests.cli.stores import configured, up
 from tests.kit.bus import server_with
 
@@ -78,3 +80,32 @@ async def test_no_executor_is_given_a_consumer_or_the_requests_of_agent_and_gate
     told = await called("setup", "--config", config, "--executor", asked)
     (known,) = {one.name for one in await link.client.jetstream().consumers_info(subjects.STREAM_REQUESTS)} - {"tools"}
     assert (told.code, known) == (2, "children")
+
+
+def keys(config: Path, *arguments: str) -> Called:
+    return agentic_here("keys", *arguments, "--config", config, COLUMNS="200")
+
+
+def test_keys_are_listed_without_secrets_followed_by_newer_ones_and_given_up_and_a_dry_run_changes_none(
+    tmp_path: Path,
+) -> None:
+    config, file = configured(tmp_path), tmp_path / "agent.keys"
+    (before,) = KeyRing.open(file).keys
+    shown = keys(config, "list").out
+    assert (before.id in shown, before.secret.hex() in shown) == (True, False)
+    refused = keys(config, "retire", before.id)
+    assert (refused.code, "agentic keys rotate" in refused.err) == (Exit.MISCONFIGURED, True)
+    told = keys(config, "rotate", "--json").document
+    assert (told["keys"][1]["id"], told["keys"][0]["endorsed_by"]["id"]) == (before.id, before.id)
+    kept = read(file)
+    for dry in (("rotate",), ("retire", before.id)):
+        assert (keys(config, *dry, "--dry-run").code, read(file)) == (Exit.OK, kept)
+    assert keys(config, "retire", before.id).code == Exit.OK
+    assert before.id not in [key.id for key in read(file)]
+
+
+def test_before_the_first_start_there_are_no_keys_and_none_are_made(tmp_path: Path) -> None:
+    config = configured(tmp_path)
+    refused = keys(config, "list")
+    assert (refused.code, "when it starts" in refused.err) == (Exit.MISCONFIGURED, True)
+    assert not (tmp_path / "agent.keys").exists()

@@ -22,7 +22,7 @@ from groundwork.service.errors import GiveUp
 from schemas import subjects
 from schemas.envelope import MSG_ID
 from schemas.status import GatewayPruned
-from tests.gateway.test_on_nats import fine
+from tests.gateway.test_serving import fine
 from tests.kit.consumer import consume
 from tests.kit.runs import NOON
 from tests.kit.waiting import until

@@ -25,8 +25,6 @@ RELOADED = "Reloaded server configuration"
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """The prepared folder, and the server's log."""
-
     folder: Path
     log: Path
     pid: int

@@ -36,8 +36,6 @@ def cases_of_tests() -> Mapping[str, set[int]]:
 
 @dataclass(slots=True)
 class Row:
-    """One attack and its outcome on each side."""
-
     cases: list[int]
     outcome: dict[str, str] = field(default_factory=dict)
 

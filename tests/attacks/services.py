@@ -152,7 +152,6 @@ class HttpCaller:
     async def ask(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **more: Any
     ) -> httpx2.Response:
-        """Sends one request. `headers` replace those of the client."""
         bearer = {"Authorization": f"Bearer {self.token}"} if self.token is not None else {}
         all_of_them = {**bearer, **(headers or {})}
         raw = {name.encode(): value.encode("latin-1") for name, value in all_of_them.items()}
@@ -163,7 +162,6 @@ class HttpCaller:
         return await self.ask("GET", path, **more)
 
     async def begin(self, goal: str, **more: Any) -> str:
-        """Starts a run and returns its id."""
         answer = await self.ask("POST", "/v1/wake", json={"goal": goal, **more})
         assert answer.status_code == httpx2.codes.ACCEPTED, answer.text
         return str(answer.json()["run_id"])

@@ -114,7 +114,6 @@ OF_A_WAKE = f"POST /v1/wake HTTP/1.1\r\nHost: 127.0.0.1\r\n{WAKER}Content-Type: 
 
 @asynccontextmanager
 async def holding(url: str, begun: str, many: int = MANY) -> AsyncIterator[None]:
-    """Holds that many connections that have begun a request."""
     port = int(url.rpartition(":")[2])
     writers = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(many)]
     try:
@@ -127,7 +126,6 @@ async def holding(url: str, begun: str, many: int = MANY) -> AsyncIterator[None]
 
 
 async def soon(method: str, url: str, *, body: bytes = b"", headers: dict[str, str] | None = None) -> int:
-    """Status of another client's request, which must be answered soon."""
     began = time.monotonic()
     async with httpx2.AsyncClient(trust_env=False, timeout=10) as client:
         answer = await client.request(method, url, content=body, headers=headers or {})

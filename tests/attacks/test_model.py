@@ -128,7 +128,6 @@ def model() -> Iterator[Obedient]:
 
 @pytest.fixture(scope="module")
 def thinking(model: Obedient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """Services whose agent uses that model."""
     asked = MODEL | {"base_url": f"{model.url}/v1"}
     with running_services(tmp_path_factory.mktemp("thinking"), model=asked, verify=False) as services:
         yield services

@@ -49,7 +49,6 @@ async def test_a_run_that_is_kept_no_longer_says_so_and_by_which_rule(tmp_path: 
 
 
 async def shown(house: House, page: Any, script: Script) -> str:
-    """Shows the run of `script` on the page."""
     run = await house.play(commits_of(script))
     await page.goto(f"/#/runs/{run}")
     await page.get_by_role("heading", level=1).wait_for()
@@ -57,7 +56,6 @@ async def shown(house: House, page: Any, script: Script) -> str:
 
 
 async def pressed(page: Any, button: str, told: str = "", then: str = "") -> None:
-    """Presses a button, fills in its dialog and confirms it."""
     await page.get_by_role("main").get_by_role("button", name=button, exact=True).click()
     dialog = page.get_by_role("dialog")
     if told:

@@ -106,7 +106,6 @@ def started(*arguments: str | Path, cwd: str | Path = ROOT, **environment: str) 
 
 
 def interrupt(process: "subprocess.Popen[str]") -> None:
-    """Sends Ctrl-C to the whole group, as a terminal does."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGINT)
 
@@ -119,7 +118,6 @@ def clean(environment: dict[str, str]) -> dict[str, str]:
 
 
 def running_with(text: str | Path) -> dict[int, str]:
-    """Command lines that contain `text`, by process id."""
     return {pid: line for pid, line in _processes() if str(text) in line and pid != os.getpid()}
 
 

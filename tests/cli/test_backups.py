@@ -44,7 +44,6 @@ KEYS = [f"{RUN_ID}/{path.removeprefix('artifacts/')}" for path in SHELF]
 
 @pytest.fixture
 async def config(tmp_path: Path) -> Path:
-    """Configuration of a store with one run whose folder is written. No bus answers."""
     return await recorded(tmp_path / "here", worked_example(), SHELF)
 
 

@@ -132,7 +132,6 @@ async def test_a_section_that_takes_for_ever_to_read_is_told(tmp_path: Path, mon
 
 
 def answering(subject: str, body: bytes) -> Callable[[NatsLink], Awaitable[None]]:
-    """Answers every request on `subject` with `body`."""
 
     async def listen(link: NatsLink) -> None:
         async def answer(message: Any) -> None:

@@ -43,7 +43,6 @@ def silently(*options: str) -> Called:
 
 
 def loaded(environ: dict[str, str] = VARIABLES) -> tuple[AgentSettings, GatewaySettings]:
-    """Loads the file as both services do."""
     file = Path("agentic.yaml")
     return agent_service.settings.load(file, environ), ductile_gateway.settings.load(file, environ)
 

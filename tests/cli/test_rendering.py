@@ -49,7 +49,6 @@ def timeline_of(script: Script, entries: int | None = None) -> dict[str, Any]:
 
 
 def view_of(script: Script, entries: int | None = None) -> dict[str, Any]:
-    """The run's view after that many entries, as the API sends it."""
     commits = commits_of(script)[:entries]
     return sent(run_view(commits[-1].state, History(commit.entry.record() for commit in commits)))
 
@@ -68,7 +67,6 @@ def drawn(drawing: RenderableType, width: int = 100) -> str:
 
 
 def poisoned(value: Any) -> Any:
-    """Replaces free texts by hostile ones."""
     if isinstance(value, dict):
         kept = {"at", "state", "status", "kind", "phase", "run_id", "id", "parent", "since", "until"}
         return {k: v if k in kept or k.endswith("_at") else poisoned(v) for k, v in value.items()}
@@ -95,7 +93,6 @@ PROMPT = PromptText(system=("rules",), user=("y" * 500,), version="aaaa")
 
 
 def failed_step() -> tuple[Json, Json]:
-    """A view and a timeline with a failed tool that wrote to stderr."""
     view, timeline = view_of(worked_example()), timeline_of(worked_example())
     ran = {"job_id": "8f3c", "exit_code": 78, "stderr": "SHED_KEY is not set"}
     first = next(item for item in timeline["items"] if item["kind"] == "step")
@@ -108,7 +105,6 @@ def failed_step() -> tuple[Json, Json]:
 
 
 def paid_for_nothing(view: Json) -> Json:
-    """The view of a limited run that also lost three calls."""
     lost = {"lost_calls": 3, "lost_tokens": 27_327}
     budget = view["budget"] | {"max_tokens": 30_000, "lost_tokens": 27_327}
     return view | {"usage": view["usage"] | lost, "budget": budget}

@@ -48,7 +48,6 @@ async def test_what_differs_is_told_by_a_dry_run_left_as_it_is_and_changed_when_
 
 
 async def longer(link: NatsLink) -> dict[str, Any]:
-    """A retention that an operator changed."""
     kept = (await link.ask_jetstream(f"STREAM.INFO.{subjects.STREAM_DEAD_LETTERS}"))["config"]
     return {**kept, "max_age": 2 * kept["max_age"]}
 

@@ -32,12 +32,10 @@ def typed(heading: str, *which: int) -> str:
 
 
 def page(machine: Machine, heading: str, *which: int) -> str:
-    """Runs the commands under a heading and returns their output."""
     return machine.say(f"{AS_ROOT}{typed(heading, *which)}")
 
 
 def tools_added(machine: Machine) -> None:
-    """Adds two tools and a script that uses them."""
     machine.say(TOOLS)
     ready(machine)
 
@@ -76,7 +74,6 @@ def runs(machine: Machine) -> list[dict[str, Any]]:
 
 
 def comes_to(machine: Machine, status: str, run: str = "last") -> None:
-    """Waits for the status of the run."""
     machine.say(
         f'{AS_ROOT} for _ in $(seq 100); do agentic show {run} --json | grep -qE \'"status": ?"{status}"\' && exit 0; '
         f"sleep 0.2; done; agentic show {run}; exit 1"

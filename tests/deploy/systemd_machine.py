@@ -48,7 +48,6 @@ class Machine:
         )  # fmt: skip
 
     def say(self, script: str, *, within_s: float = WITHIN_S) -> str:
-        """Runs a script that must succeed."""
         done = self.run(f"set -eu -o pipefail\n{script}", within_s=within_s)
         if done.returncode:
             noted = self.run("journalctl --no-pager --lines 40").stdout
@@ -56,7 +55,6 @@ class Machine:
         return done.stdout
 
     def put(self, source: Path, folder: str) -> None:
-        """Copies a file of this machine into a folder there, which is made."""
         there = Path(f"/proc/{self.leader}/root{folder}")
         there.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, there)

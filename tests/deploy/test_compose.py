@@ -105,7 +105,6 @@ def test_no_port_is_published_beyond_this_machine(tmp_path: Path) -> None:
 
 
 def beside(folder: Path) -> tuple[Any, Any]:
-    """Settings of both services beside a Ductile, with the .env of README.md."""
     known = made_by_keys_sh(BESIDE) | {"DUCTILE_TOKEN": "the token that Ductile knows"}
 
     def environ(service: str) -> dict[str, str]:

@@ -208,7 +208,6 @@ def test_the_services_read_these_settings_from_files_that_the_pods_have(part: st
 
 
 def loaded(part: str, folder: Path) -> tuple[AgentSettings, GatewaySettings]:
-    """Settings of both services as their pods read them."""
     documents = rendered(part)
     [settings] = [found["data"]["agentic.yaml"] for found in of_kind(documents, "ConfigMap")]
     templates = pods(documents)

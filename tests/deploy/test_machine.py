@@ -158,7 +158,6 @@ def test_a_dead_letter_is_looked_at_and_sent_again(machine: Machine) -> None:
 
 
 def dead_letter(machine: Machine) -> int:
-    """Waits for the only dead letter and returns its number."""
     machine.say(
         f"{ops.AS_ROOT} for _ in $(seq 60); do agentic dlq ls | grep agentic.start && exit 0; sleep 0.5; done; exit 1"
     )

@@ -87,7 +87,6 @@ def test_from_an_upgrade_through_a_full_disk_and_the_loss_of_everything(machine:
 
 
 def kept(machine: Machine, rules: str) -> None:
-    """Sets the retention rules."""
     machine.say(
         f"sed -i 's/keep_runs:.*/keep_runs: {rules}/' /etc/agentic/agentic.yaml; systemctl restart agentic-loop"
     )

@@ -27,7 +27,6 @@ events."""
 
 
 def shown(number: int) -> Any:
-    """A YAML block of the guide."""
     filled = re.sub(r"\$\{(\w+)\}", lambda name: SECRETS.get(name[1], name[0]), GUIDE.read_text(encoding="utf-8"))
     return yaml.safe_load(re.findall(r"```yaml\n(.*?)```", filled, re.DOTALL)[number])
 

@@ -61,7 +61,6 @@ async def gateway(
     transport: httpx2.AsyncBaseTransport | None = None,
     **changed: Any,
 ) -> AsyncIterator[Recorded]:
-    """A runner with changed settings."""
     settings = settings_for(ductile, **changed)
     async with (
         embedded(store)() as stores,

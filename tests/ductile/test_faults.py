@@ -279,7 +279,6 @@ async def test_a_ductile_that_stays_away_is_waited_for_as_long_as_the_answer_is_
 
 
 async def run_held(fake: FakeDuctile, runner: Recorded, number: int) -> tuple[threading.Event, list[ToolCall], Any]:
-    """Running calls, and the event that ends them."""
     release = threading.Event()
     fake.on("probe", "look", behaviours.held(release))
     calls = [a_call("look") for _ in range(number)]

@@ -53,7 +53,6 @@ class Served:
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[Service]:
-        """A running gateway, killed at the end."""
         starts = self.gateway.starts()
         with self.gateway.serving() as process:
             await until(lambda: self.gateway.starts() > starts or not process.pid, within_s=30)
@@ -68,7 +67,6 @@ class Served:
         return key
 
     def known(self) -> frozenset[str]:
-        """Calls in the gateway's ledger file."""
         path = self.store / FILE
         if not path.exists():
             return frozenset()

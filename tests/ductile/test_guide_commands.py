@@ -129,7 +129,6 @@ class Place:
         return self._here(found)
 
     def run(self, block: str) -> str:
-        """Output of the block, which must succeed."""
         done = subprocess.run(
             ["bash", "-ec", block],
             cwd=self.repository,
@@ -150,7 +149,6 @@ class Place:
         return started
 
     def start_services(self) -> None:
-        """Starts NATS, the gateway and the agent."""
         settings = self.repository / "agentic.yaml"
         settings.write_text(f"{settings.read_text()}nats: {{urls: ['nats://127.0.0.1:{self.ports['4222']}']}}\n")
         nats = self.start(NATS)

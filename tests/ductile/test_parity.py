@@ -51,7 +51,6 @@ def envelope(kind: str = "probe.asked", /, *, key: str | None = None, **payload:
 
 
 def relayed(ductile: DuctileUnderTest, event: Mapping[str, Any], changed: Mapping[str, str] = {}) -> httpx2.Response:
-    """Answer to a signed event with changed headers."""
     body, peer = json.dumps(event).encode(), ductile.peer
     ours = RelayPeerSettings.model_validate({"peer": peer.name, "key_id": peer.key_id, "secret": peer.secret})
     headers = {**signed_headers(ours, body), **changed}

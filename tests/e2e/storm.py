@@ -162,7 +162,6 @@ class Storm:
             self.struck.append((fault, began, time.time()))
 
     async def rolled(self, members: Sequence[Member]) -> None:
-        """Restarts members in good order one after another: an upgrade, if they ran an earlier version."""
         for member in members:
             await member.end()
             member.code = None
@@ -170,7 +169,6 @@ class Storm:
             await member.ready()
 
     async def leader(self, strikes: Callable[[Node], None]) -> None:
-        """Leader of the stream that every run needs."""
         strikes(await self.fleet.cluster.leader(subjects.STREAM_RUNS))
         await asyncio.sleep(ELECTION_S)
         await self.fleet.cluster.heal()
@@ -252,7 +250,6 @@ class Account:
         return max((then - max(now, since) for now, then in gaps), default=0.0)
 
     def told(self) -> dict[str, Any]:
-        """Violated guarantees."""
         accepted = {run for runs in self.accepted.values() for run in runs}
         return {
             "never_ended": sorted(accepted - self.endings.keys()),
@@ -262,7 +259,6 @@ class Account:
 
 
 async def holes(link: NatsLink) -> dict[str, int]:
-    """Missing messages per stream, of streams from which nothing is taken or purged."""
     states = {name: (await link.client.jetstream().stream_info(name)).state for name in TOLD_IN}
     return {name: gone for name, state in states.items() if (gone := state.last_seq - state.messages)}
 

@@ -76,7 +76,6 @@ async def test_a_message_that_took_the_id_of_ours_is_not_taken_for_it_nor_one_th
 
 
 def publisher(bus: NatsLink, folder: Path) -> Publisher:
-    """Publishes with new keys."""
     store: Any = SimpleNamespace(head=lambda _: (1, "head"))
     return Publisher(bus, store, Signing(KeyRing.fresh(), folder), KillSwitch())
 

@@ -149,7 +149,6 @@ async def test_a_message_about_an_unknown_run_is_tried_for_some_seconds_and_then
 
 @asynccontextmanager
 async def shrunk(made: Bench, stream: str, **settings: Any) -> AsyncIterator[None]:
-    """Gives a stream less room for a while."""
     config = (await made.link.client.jetstream().stream_info(stream)).config
     await made.link.client.jetstream().update_stream(config.evolve(**settings))
     try:

@@ -57,12 +57,10 @@ class RecordingMind:
         self._asked = itertools.count(1)
 
     def lines(self) -> list[int]:
-        """Number of recorded lines of each step."""
         files = (Path(f"{self._file}{step}") for step in range(1, STEPS + 1))
         return [len(file.read_text().splitlines()) if file.exists() else 0 for file in files]
 
     def hold(self, call: int) -> Hold:
-        """Holds the `call`-th request until released."""
         return self._holds.setdefault(call, Hold())
 
     def __call__(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +88,6 @@ class RecordingMind:
 
 
 def asking(base_url: str) -> dict[str, Any]:
-    """Settings of an agent that uses the fake API."""
     return {"model": {"provider": "anthropic", "api_key": KEY, "base_url": base_url}}
 
 
@@ -165,7 +162,6 @@ async def ended_once(ships: Fleet, member: Member, run_id: str, mind: RecordingM
 
 
 async def followed(member: Member, run_id: str, *, after: int | None = None, most: int = 10_000) -> list[Event]:
-    """Entries of a run until its end, or until `most`."""
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     told: list[Event] = []
     async with (

@@ -151,12 +151,10 @@ async def called(here: Fleet, *arguments: str | Path) -> dict[str, Any]:
 
 
 async def comes_to(here: Fleet, run_id: str, state: str, *, steps: int = 0) -> dict[str, Any]:
-    """Waits for that state and at least that many steps, and returns the view."""
     return await shown(here.agents[0], run_id, lambda run: run["state"] == state and len(run["steps"]) >= steps)
 
 
 async def answer(here: Fleet, run_id: str, outcome: str) -> None:
-    """Answers a write in doubt."""
     said = {"kind": "answer", "outcome": outcome, "message": "I have looked."}
     assert (await post(here.agents[0], f"/v1/runs/{run_id}/signals", **said)).is_success
 

@@ -111,7 +111,6 @@ async def test_nobody_else_on_the_machine_reads_what_the_agent_keeps_also_where_
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """Paths in the agent's folder that other users may read or change."""
     kept = [folder / "agent", folder / "workspaces", *folder.glob("agent*/*"), *folder.glob("agent.keys*")]
     kept += (folder / "workspaces").rglob("*")
     return [path.name for path in kept if path.stat().st_mode & 0o077]

@@ -33,7 +33,6 @@ def fleet_options(folder: Path, **more: Any) -> FleetOptions:
 
 
 async def have(member: Member, runs: Sequence[str], *, steps: int) -> None:
-    """Waits until each run has begun that step, or is done."""
     for run_id in runs:
         await shown(
             member,
@@ -44,7 +43,6 @@ async def have(member: Member, runs: Sequence[str], *, steps: int) -> None:
 
 
 def a_newer_version(folder: Path) -> Path:
-    """A checkout whose agent writes facts unknown to this version."""
     package = folder / "agent_service"
     package.mkdir(parents=True)
     real = str(Path(agent_service.__file__).parent)

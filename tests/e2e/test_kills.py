@@ -36,7 +36,6 @@ async def _all(made: DevStack) -> None:
 
 
 async def steps_on_the_bus(made: DevStack, run_id: str) -> list[int]:
-    """Tool requests on the bus."""
     requests = await stack.on_the_bus(made, subjects.ALL_TOOL_REQUESTS)
     return [request["step"] for request in requests if request["run_id"] == run_id]
 

@@ -115,7 +115,6 @@ async def test_a_run_writes_and_who_may_publish_requests_does_not(made: DevStack
 
 @contextlib.contextmanager
 def asleep(made: DevStack) -> Iterator[None]:
-    """Suspends the gateway and later resumes it."""
     pid = made.gateway.pid
     assert pid
     os.kill(pid, signal.SIGSTOP)

@@ -44,7 +44,6 @@ async def _restarted(made: DevStack, start: int) -> float:
 
 
 async def _queue(folder: Path, number: int) -> None:
-    """Accepts runs that are never begun."""
     async with RunStore.open(folder) as store:
         for n in range(number):
             await store.accept(accepted(n, goal="record", at=datetime.now(UTC)), DIGEST)

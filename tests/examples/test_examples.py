@@ -37,7 +37,6 @@ SAYS = {
 
 
 def surroundings(folder: Path) -> dict[str, str]:
-    """Environment with unused ports."""
     hook, house = free_port(), free_port()
     ports = {
         "GATEWAY_INGRESS__PORT": str(hook),

@@ -63,7 +63,6 @@ def envelope(data: bytes) -> None:
 
 
 def wake(data: bytes) -> None:
-    """Bodies of POST /v1/wake."""
     try:
         asked = requests.read(requests.WakeRequest, data)
     except (ApiError, NotStrictJson):
@@ -112,7 +111,6 @@ def _no_offer(_: str) -> None:
 
 
 def manifest(data: bytes) -> None:
-    """Manifests of plugin folders."""
     try:
         read = read_manifest(parse(data.decode()))
     except (ValueError, NotYaml):
@@ -132,7 +130,6 @@ def plugin_response(data: bytes) -> None:
 
 
 def plugin_markdown(data: bytes) -> None:
-    """Markdown form of continuations."""
     try:
         read_plugin_result(data.decode("utf-8", "replace"))
     except (ValueError, ContinuationInvalid):

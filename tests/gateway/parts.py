@@ -252,5 +252,4 @@ class World:
 
 
 def outcomes(world: World) -> list[str]:
-    """The status or error class of every message on the bus."""
     return [result.error.error_class if result.error else result.status for result in world.bus.results]

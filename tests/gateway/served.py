@@ -29,7 +29,6 @@ PLUGINS = ROOT / "tests" / "plugins"
 
 
 def gateway(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """One call of the command in this folder."""
     command = [sys.executable, "-m", "ductile_gateway", *arguments]
     return subprocess.run(command, cwd=cwd, input="", capture_output=True, text=True, timeout=60, check=False)
 
@@ -50,7 +49,6 @@ class Gateway:
 
     @contextlib.contextmanager
     def serving(self, *options: str) -> Iterator[Service]:
-        """The process; killed in the end if it still lives."""
         service = Service("ductile_gateway", self.config, self.log, *options)
         service.start()
         try:
@@ -73,7 +71,6 @@ async def record(bus: NatsLink, folder: Path, *, step: int = 1) -> None:
 
 
 def ending(result: ToolResult) -> str:
-    """The status, or the class of the error."""
     return result.error.error_class if result.error else result.status
 
 
@@ -101,7 +98,6 @@ def requests_of(link: NatsLink, relay: Relay) -> PullLoop:
 
 @contextlib.asynccontextmanager
 async def consuming(link: NatsLink, relay: Relay) -> AsyncIterator[None]:
-    """The relay at work, as after a start."""
     loop = requests_of(link, relay)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work) for work in (relay.republish(), loop.run())]
@@ -111,7 +107,6 @@ async def consuming(link: NatsLink, relay: Relay) -> AsyncIterator[None]:
 
 
 async def all_acknowledged(link: NatsLink) -> bool:
-    """True if no request waits, and none is in hand."""
     info = await link.client.jetstream().consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
     return (info.num_pending, info.num_ack_pending) == (0, 0)
 
@@ -121,5 +116,4 @@ async def results(link: NatsLink) -> list[ToolResult]:
 
 
 async def dead_letters(link: NatsLink) -> list[bytes]:
-    """The bodies of all requests that could not be taken up."""
     return [message.body async for message in messages(link, subjects.DEAD_LETTERS_TOOLS)]

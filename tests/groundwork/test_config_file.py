@@ -57,7 +57,6 @@ Read = Callable[..., Agent]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """Load the section `agent` of a file with this text, in this environment."""
 
     def read(text: str, *, environ: Mapping[str, str] | None = None) -> Agent:
         path = tmp_path / "agentic.yaml"

@@ -24,7 +24,6 @@ async def client(house: House) -> AsyncIterator[httpx2.AsyncClient]:
 
 @pytest.fixture
 async def port(house: House) -> AsyncIterator[int]:
-    """Port of the house on a real socket."""
     async with serving(house.app) as port:
         yield port
 

@@ -159,12 +159,10 @@ class House:
         return sum(channel.followers for channel in self.feed._channels.values())
 
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
-        """In-process client."""
         transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
         return httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=bearer(who), **more)
 
     def table(self) -> dict[tuple[str, str], APIRoute]:
-        """All routes as method and path."""
         routes = [route for route in self.app.routes if isinstance(route, APIRoute)]
         assert len(routes) == len(self.app.routes) - 2, "a route that is no call, nor the page"
         return {(method, route.path): route for route in routes for method in route.methods or ()}
@@ -299,7 +297,6 @@ async def serving(
 
 
 def with_a_letter(number: int = 1) -> Sequence[Commit]:
-    """A run that waits for the approval of a mail."""
     return commits_of(a_run_that_needs_approval(run_id(number)))
 
 

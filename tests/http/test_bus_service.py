@@ -36,7 +36,6 @@ SECRET = os.urandom(8).hex()
 
 @pytest.fixture
 async def caller(nats_server: EmbeddedNats, link: NatsLink, house: House) -> AsyncIterator[Client]:
-    """A client on the bus while the service runs."""
     service = await serve_on_bus(link, house.services)
     caller = await nats.connect(nats_server.url)
     yield caller
@@ -54,7 +53,6 @@ def error(answer: Msg) -> tuple[str, str]:
 
 
 async def who(house: House, run_id: str) -> list[str]:
-    """Callers by entry of the journal."""
     events = [entry.decoded() for entry in await house.store.entries(run_id)]
     return [event.by for event in events if isinstance(event, WakeAccepted | CancelRequested | SignalReceived)]
 

@@ -25,7 +25,6 @@ OTHER = "0" * 32
 
 
 async def refusal(client: httpx2.AsyncClient, path: str, content: bytes, headers: dict[str, str] = AS_JSON) -> Any:
-    """Status, code and field of the refusal of a POST."""
     answer = await client.post(path, content=content, headers=headers)
     told = answer.json()
     assert (answer.headers["content-type"], told["status"]) == (MEDIA_TYPE, answer.status_code), answer.text

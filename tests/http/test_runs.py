@@ -24,7 +24,6 @@ def code(answer: httpx2.Response) -> tuple[int, str]:
 async def pages(
     client: httpx2.AsyncClient, path: str, cursor: str, told_by: str, **params: Any
 ) -> list[dict[str, Any]]:
-    """All pages of a list, through its cursors."""
     told: list[dict[str, Any]] = []
     while True:
         answer = await client.get(path, params=params)

@@ -49,7 +49,6 @@ async def send(port: int, request: str | bytes, *, silence_s: float = 0.5) -> Ra
 
 
 async def get(port: int, target: str, head: str = HEAD) -> RawAnswer:
-    """GET a target byte for byte."""
     return await send(port, f"GET {target} HTTP/1.1\r\n{head}Connection: close\r\n\r\n")
 
 

@@ -56,7 +56,6 @@ class Installed:
         self._pip("check")
 
     def run(self, *command: str) -> None:
-        """Runs one of its programs. Raises CalledProcessError if it fails."""
         told(" ".join(command))
         subprocess.run([self.bin / command[0], *command[1:]], cwd=self.folder, env=self.environment, check=True)
 

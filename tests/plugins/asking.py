@@ -41,7 +41,6 @@ def a_request(payload: Any, *, command: str = "handle", config: dict[str, Any], 
 def ask(
     plugin: Path, payload: Any, *, command: str = "handle", config: dict[str, Any] | None = None, seconds: float = 20
 ) -> dict[str, Any]:
-    """The response of a plugin."""
     return responded(plugin, a_request(payload, command=command, config=config or {}, seconds=seconds))
 
 

@@ -39,7 +39,6 @@ def called(command: str, text: str, **arguments: Any) -> dict[str, Any]:
 
 
 def inside(response: dict[str, Any]) -> str:
-    """The lines between the heading and the last line."""
     text: str = response["result"]
     return text.partition("\n")[2].rpartition("\n")[0]
 

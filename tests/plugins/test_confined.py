@@ -53,7 +53,6 @@ class Account:
             os.chown(self.state, NOBODY, NOBODY)
 
     def asks(self, plugin: str, request: bytes) -> dict[str, Any]:
-        """The response of a plugin to these bytes."""
         account = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if IS_ROOT else []
         cut_off = ["unshare", "--net"] if IS_ROOT else []
         env = {"LANG": "C.UTF-8", "TZ": "UTC"} | dict.fromkeys(("HOME", "XDG_CACHE_HOME", "TMPDIR"), str(self.state))

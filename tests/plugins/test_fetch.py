@@ -124,7 +124,6 @@ def test_a_page_on_the_internet_that_redirects_into_the_house_is_not_followed(
 
     class Routed(socket.socket):
         def connect(self, place: Any) -> None:
-            """Connects 8.8.8.8 to the site of this test."""
             super().connect(("127.0.0.1", port) if place[0] == "8.8.8.8" else place)
 
     monkeypatch.setattr(socket, "socket", Routed)

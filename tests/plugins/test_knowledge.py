@@ -17,8 +17,6 @@ YEAR_AGO = 1_700_000_000
 
 
 class Shelf:
-    """A folder of pages, and what is found in it."""
-
     def __init__(self, folder: Path) -> None:
         self.folder, self.cache = folder / "pages", folder / "cache"
         self.folder.mkdir()

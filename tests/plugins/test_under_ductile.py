@@ -30,7 +30,6 @@ def ductile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]
 
 
 def job(client: httpx2.Client, plugin: str, payload: dict[str, Any], *, command: str = "handle") -> dict[str, Any]:
-    """The finished job of a call."""
     started = client.post(f"/plugin/{plugin}/{command}", json={"payload": payload})
     assert started.status_code == 202, started.text
     found: dict[str, Any] = {}

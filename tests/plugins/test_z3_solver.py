@@ -24,7 +24,6 @@ def solved(payload: dict[str, Any], *, seconds: float = 20, **config: Any) -> di
 
 
 def found(*lines: str) -> dict[str, Any]:
-    """Result of a retrieval."""
     text = "1 of 1 sections\n\n[1] purchasing.md, lines 15 to 20: Budget\n" + "\n".join(lines)
     told = {"task": "task-1", "round": 1, "action": "retrieve", "query": "any", "tool": "knowledge", "status": "ok"}
     return told | {"result": {"summary": text}}

@@ -76,8 +76,6 @@ def test_a_start_that_names_a_run_which_is_not_under_way_is_refused(parent: Any)
 
 
 class Agent:
-    """Turns over a store, and the messages that they publish."""
-
     def __init__(self, store: Any) -> None:
         self.store, self.artifacts, self.said = store, MemoryArtifacts(), list[OutgoingMessage]()
         self.capabilities, self.kill_switch = Capabilities(KeyRing.fresh()), KillSwitch()

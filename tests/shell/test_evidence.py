@@ -37,7 +37,6 @@ GOES_ON = Reflection(verdict=Verdict.CONTINUE, summary="go on")
 
 
 def a_run(output: dict[str, Any] | None = None, *, kind: Any = "value") -> Script:
-    """A step that returned `output`, and a newer one with another result."""
     run = run_at("run framing") >> frames(proofs=[f"{kind} fetch"] * 3) >> plans()
     run >> returns(output=output or CUT) >> replies(GOES_ON) >> plans(url="next")
     return run >> returns(output={"summary": "the newest"}) >> signal("message", message="You may send it.")

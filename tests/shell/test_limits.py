@@ -113,7 +113,6 @@ class Fleet(VirtualTime):
     async def busy(
         self, many: int, work: Callable[[SharedLimits], Coroutine[Any, Any, None]], *, seconds: float
     ) -> None:
-        """Each process repeats the work `many` times in parallel, for some time."""
         tasks = [asyncio.ensure_future(work(limits)) for limits in self.live for _ in range(many)]
         await self.passes(seconds)
         for task in tasks:
@@ -155,7 +154,6 @@ class Fleet(VirtualTime):
                 await self.sleep(error.retry_after_s or 0.0)
 
     async def wakes(self, limits: SharedLimits) -> None:
-        """Wakes runs that do not end, until no more may be opened."""
         while True:
             try:
                 async with limits.quotas.wake(CALLER):

@@ -176,7 +176,6 @@ UNUSABLE, BUSY = "the schema of post cannot be used", "it has more than 5000 par
 
 
 def a_run(schema: Any) -> Script:
-    """`post` has the schema."""
     command = POST.commands[0].model_copy(update={"input_schema": schema})
     skills = (FETCH, POST.model_copy(update={"commands": (command,)}))
     return queued() >> started(skills) >> frames()

@@ -202,8 +202,6 @@ def catalog_of(executor: str | None, *names: str, tier: str = "read") -> bytes:
 
 
 class Executor:
-    """Answers catalog requests while present."""
-
     def __init__(self, answer: bytes) -> None:
         self.answer: bytes | None = answer
 

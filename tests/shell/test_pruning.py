@@ -50,7 +50,6 @@ class Kept:
         return Pruner(self.store, self.folder, self.bucket, KeepRunsSettings(**rules), 0.0, LATER)
 
     async def done(self, number: int) -> str:
-        """An ended run with a report and a folder."""
         run = await self.ended(whole_run(number, artifacts=[{"path": REPORT, "size": len(CONTENT)}]))
         await self.bucket.put(run, REPORT, CONTENT)
         self.workspace.write(run, {"plan.md": b"# Plan\n", REPORT: CONTENT})

@@ -172,7 +172,6 @@ class House:
         self.said.append(headers[MSG_ID])
 
     async def take(self, turn: str, *, at: datetime = NOON) -> list[str]:
-        """One agent performs a queued turn."""
         self.clock = FakeClock(at)
         body = json.dumps({"run_id": RUN}).encode()
         message = InboundMessage(subject=subjects.TURN, body=body, place="7", headers={MSG_ID: turn})

@@ -36,7 +36,6 @@ ROUTING_FAILED = Outcome(b'{"status": "ok", "result": "done"}', ends="failed", l
 
 
 def answers(result: str = "done", **fields: Any) -> Behaviour:
-    """Succeeds with this text and further fields."""
     return lambda _: Outcome(json.dumps({"status": "ok", "result": result} | fields).encode())
 
 

@@ -48,7 +48,6 @@ class Job:
 
     @property
     def call(self) -> str:
-        """Call id in the payload."""
         return str(self.payload.get("agentic_call_id", ""))
 
     @property
@@ -153,7 +152,6 @@ class Jobs(Queue):
                 self._start(job)
 
     def follow(self) -> Iterator[bytes]:
-        """Events since the start."""
         life, frames, sent = self._life, self._frames, 0
         while not life.is_set():
             with self._changed:

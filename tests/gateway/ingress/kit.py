@@ -72,12 +72,10 @@ class Ingress:
             return await client.post(path, content=body, headers=raw)
 
     async def relay(self, event: Mapping[str, Any], **changed: Any) -> httpx2.Response:
-        """Sends a signed envelope; `changed` as in `signed`."""
         body = json.dumps(event).encode()
         return await self.post(INGEST, body, signed(body, **changed))
 
     def events(self) -> list[dict[str, Any]]:
-        """Events on the bus, as the agent reads them."""
         read = (envelope_of(subject).model_validate_json(body) for subject, _, body, _ in self.bus.messages)
         return [event.model_dump(mode="json", exclude_none=True) for event in read]
 

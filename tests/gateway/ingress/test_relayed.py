@@ -277,7 +277,6 @@ def delivery(target: str = INGEST, *more: str, body: bytes = BODY) -> bytes:
 
 
 async def status_of(ingress: Ingress, *parts: bytes) -> int:
-    """Status of the answer to raw bytes."""
     async with on_the_wire(ingress) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for part in parts:

@@ -65,7 +65,6 @@ class Town:
         self.buried.append((delivery, why))
 
     async def callback_of(self, run_id: str) -> str | None:
-        """The callback of a run, as the agent answers it."""
         if self.agent_away:
             raise TryAgain("no agent answers")
         return HOOK if run_id == RUN else None
@@ -76,7 +75,6 @@ class Town:
 
     @contextlib.asynccontextmanager
     async def telling(self) -> AsyncIterator[Outbound]:
-        """A running gateway."""
         self.outcomes.clear()
         self.clock.rule()
         async with embedded(self.folder)() as stores:

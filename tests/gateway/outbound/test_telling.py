@@ -200,7 +200,6 @@ class Telling:
                 yield
 
     async def says(self, part: str) -> bool:
-        """True if a finding has this text."""
         return any(part in finding.text for finding in await findings_of(self.looks))
 
 

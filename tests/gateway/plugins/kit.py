@@ -45,7 +45,6 @@ def local_plugins(
 
 
 def probe(command: str, *, step: int = 1, seconds: float = 20, **payload: Any) -> ToolCall:
-    """A call of the probe, due in so many seconds."""
     return a_tool_call("probe", command, payload, within_s=seconds, step=step)
 
 

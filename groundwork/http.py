@@ -11,19 +11,21 @@ The OS user at the other end of a local connection comes from the kernel by netl
 import asyncio
 import contextlib
 import logging
+import pwd
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 import uvicorn
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from groundwork.service.machine import set_within
-from groundwork.service.process import user_name
 
 log = logging.getLogger(__name__)
 
@@ -31,22 +33,17 @@ PROBES = frozenset({"/healthz", "/readyz"})
 """Accepted under any host name: kubelets and load balancers often know only an address."""
 
 
-def single_header(scope: Scope, name: bytes) -> str:
+def single_header(scope: Scope, name: str) -> str:
     """Header value in lower case; empty if the header is missing or repeated."""
-    values = [value for key, value in scope["headers"] if key == name]
-    return str(values[0].decode("latin-1").lower()) if len(values) == 1 else ""
+    values = Headers(scope=scope).getlist(name)
+    return values[0].lower() if len(values) == 1 else ""
 
 
 def host(scope: Scope) -> str:
     """Host header without its port. DNS rebinding shows there as another name for this address."""
-    sent = single_header(scope, b"host")
+    sent = single_header(scope, "host")
     name, colon, port = sent.rpartition(":")
     return name if colon and port.isascii() and port.isdigit() else sent
-
-
-def has_printable_path(scope: Scope) -> bool:
-    """False for paths with control characters: a route would match in spite of a line feed at the end."""
-    return str(scope["path"]).isprintable()
 
 
 READ_WITHIN_S = 15.0
@@ -115,40 +112,31 @@ ANSWER_WITHIN_S = 0.1
 
 def os_user(scope: Scope) -> str:
     """Name, or number, of the caller's user; empty if the kernel does not tell."""
-    caller, service = _end(scope.get("client")), _end(scope.get("server"))
-    if caller is None or service is None or not caller[0].is_loopback or not hasattr(socket, "AF_NETLINK"):
-        return ""  # only Linux has netlink
-    number = None
-    with contextlib.suppress(OSError):  # disabled in this kernel
-        number = _owner(caller, service)
-    return "" if number is None else user_name(number)
-
-
-_End = tuple[IPv4Address | IPv6Address, int]
-
-
-def _end(of_scope: tuple[str, int | None] | None) -> _End | None:
     try:
-        host, port = of_scope or ("", None)
-        address = ip_address(host)
-    except ValueError:  # a Unix socket, or a test
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address, port) if port else None
-
-
-def _owner(caller: _End, service: _End) -> int | None:
-    """User of the socket `caller` that is connected to `service`; None if it is closed."""
-    family = socket.AF_INET if isinstance(caller[0], IPv4Address) else socket.AF_INET6
-    name = _NAME.pack(caller[1], service[1], caller[0].packed, service[0].packed)
+        (host, port), (own_host, own_port) = scope["client"], scope["server"]
+        caller, service = ip_address(host), ip_address(own_host)
+        name = _NAME.pack(port, own_port, caller.packed, service.packed)
+    except (TypeError, ValueError, struct.error):  # a Unix socket, or a test
+        return ""
+    if not caller.is_loopback or not hasattr(socket, "AF_NETLINK"):  # only Linux has netlink
+        return ""
+    family = socket.AF_INET if caller.version == 4 else socket.AF_INET6
     header = _ASKED.size, _BY_FAMILY, _REQUEST, 1, 0
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as asking:
-        asking.settimeout(ANSWER_WITHIN_S)
-        asking.send(_ASKED.pack(*header, family, socket.IPPROTO_TCP, 0, 0, _ANY_STATE, name, 0, _ANY_SOCKET))
-        answer = asking.recv(4096)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as asking:
+            asking.settimeout(ANSWER_WITHIN_S)
+            asking.send(_ASKED.pack(*header, family, socket.IPPROTO_TCP, 0, 0, _ANY_STATE, name, 0, _ANY_SOCKET))
+            answer = asking.recv(4096)
+    except OSError:  # disabled in this kernel
+        return ""
     kind, found, user, inode = _TOLD.unpack_from(answer.ljust(_TOLD.size, b"\0"))
     # The answer may be an error, which is shorter, or of a listener at the port that the caller had.
-    return user if (kind, found) == (_BY_FAMILY, name) and inode else None
+    if (kind, found) != (_BY_FAMILY, name) or not inode:
+        return ""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
 
 
 CLOSE_WITHIN_S = 3
@@ -168,31 +156,25 @@ class BoundedProtocol(HttpToolsProtocol):
     take_within_s: ClassVar[float] = 30.0
     """Time for a client to read the next part of a response."""
 
-    _patience: asyncio.TimerHandle | None = None
-    """Running while the client has to act; None while it waits for us."""
     _since: float = 0.0
+    """Begin of the newest wait for the client."""
     _unheard: int = 0
     """Bytes since the end of a head, or a part of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        self._wait(self.head_within_s)
+        self._since = self.loop.time()
         if len(self.connections) > self.max_connections:
-            _make_room([one for one in self.connections if isinstance(one, BoundedProtocol)])
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._go_on()
-        super().connection_lost(exc)
+            waiting = (one for one in self.connections if isinstance(one, BoundedProtocol) and one._keeps_waiting())
+            min(waiting, key=lambda one: one._since).transport.abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._wait(self.take_within_s)
+        self._since = self.loop.time()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._go_on()
-        if self._is_answered() and not self.transport.is_closing():
-            self._wait(self.head_within_s)
+        self._since = self.loop.time()
 
     def data_received(self, data: bytes) -> None:
         self._unheard += len(data)
@@ -202,9 +184,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._unheard = 0
-        if not self.flow.write_paused:
-            self._go_on()
-        if len(self.url) + sum([len(name) + len(value) for name, value in self.headers]) > self.max_head_bytes:
+        if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > self.max_head_bytes:
             raise ValueError("the head of the request is too large")
         if len(self.pipeline) >= self.max_pipelined:
             raise ValueError("too many requests wait on this connection")
@@ -217,21 +197,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self.flow.write_paused and self._is_answered():
-            self._wait(self.head_within_s)
-
-    def _wait(self, within_s: float) -> None:
-        self._go_on()
         self._since = self.loop.time()
-        self._patience = self.loop.call_later(within_s, self._give_up)
 
-    def _go_on(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def end_wait(self) -> None:
+        """Disconnects a client that has not acted in time."""
+        within_s = self.take_within_s if self.flow.write_paused else self.head_within_s
+        if self.loop.time() - self._since > within_s and (self.flow.write_paused or self._is_answered()):
+            self._give_up()
 
     def _give_up(self) -> None:
-        self._go_on()
         if self.transport.is_closing() and not self.flow.write_paused:
             return
         if self.flow.write_paused:
@@ -247,12 +221,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _keeps_waiting(self) -> bool:
         """True if the client has to act: send, also the rest of a body, or read."""
-        owes_body = self.cycle is not None and self.cycle.more_body
-        return bool(self._patience or owes_body) and not self.transport.is_closing()
-
-
-def _make_room(connections: list[BoundedProtocol]) -> None:
-    min(filter(BoundedProtocol._keeps_waiting, connections), key=lambda one: one._since).transport.abort()
+        is_awaited = self._is_answered() or self.cycle.more_body or self.flow.write_paused
+        return is_awaited and not self.transport.is_closing()
 
 
 class HttpServer(uvicorn.Server):
@@ -270,8 +240,12 @@ class HttpServer(uvicorn.Server):
         self._leaving.set()
 
     async def main_loop(self) -> None:
-        """Ticks once a second, for the Date header. uvicorn itself ticks ten times a second, to see whether to exit."""
+        """Ticks once a second, for the Date header and clients that have not acted in time. uvicorn itself ticks ten
+        times a second, to see whether to exit."""
         while not await self.on_tick(0):
+            for connection in [*self.server_state.connections]:
+                if isinstance(connection, BoundedProtocol):
+                    connection.end_wait()
             await set_within(self._leaving, 1.0)
 
     @contextlib.contextmanager

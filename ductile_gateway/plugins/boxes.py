@@ -17,7 +17,6 @@ from ductile_gateway.plugins.box.order import MARK, Order, ProcessLimits, User
 from ductile_gateway.plugins.folders import is_there, runs_on_our_python
 from ductile_gateway.settings import PluginSettings
 from groundwork.service.errors import Misconfigured
-from groundwork.service.process import user_name
 from schemas.values import dataclass, replace
 
 Wanted = Literal["auto", "view", "landlock", "none"]
@@ -43,7 +42,8 @@ class Boundary:
     user: User | None = None
 
     def describe(self) -> str:
-        user = user_name(self.user.uid) if self.user else "root" if os.getuid() == 0 else "the gateway's own user"
+        own = "root" if os.getuid() == 0 else "the gateway's own user"
+        user = pwd.getpwuid(self.user.uid).pw_name if self.user else own
         since = {"signals": SIGNALS_SINCE, "cutting files short": TRUNCATION_SINCE}
         gaps = " nor ".join(what for what, abi in since.items() if self.abi < abi)
         missing = f": not {gaps}" if gaps else ""

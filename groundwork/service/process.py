@@ -7,7 +7,6 @@ between fork and exec a process with threads must not run Python.
 import ctypes
 import functools
 import os
-import pwd
 import signal
 import sys
 
@@ -79,10 +78,3 @@ def ending_with_us(command: list[str]) -> list[str]:
     if sys.platform != "linux":
         return command
     return [sys.executable, "-I", "-S", "-c", _BECOME_CHILD, str(os.getpid()), *command]
-
-
-def user_name(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)

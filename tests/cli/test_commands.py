@@ -4,6 +4,7 @@ test_live_runs.py has what needs a working agent.
 """
 
 import os
+import pwd
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from errno import ENOSPC
@@ -12,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from groundwork.service.errors import Broken, Exit, Misconfigured, NoRoom, NotDone, complaint_of
-from groundwork.service.process import user_name
 from schemas import subjects
 from tests.cli.invoke import Called, called
 from tests.http.house import House, open_house, serving, with_a_letter, with_a_question
@@ -42,7 +42,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 async def transcript(house: House) -> AsyncIterator[Transcript]:
     """Output and exit code of each command line, without text that depends on clock and user."""
     async with serving(house.app) as port:
-        url, me = f"http://127.0.0.1:{port}", user_name(os.getuid())
+        url, me = f"http://127.0.0.1:{port}", pwd.getpwuid(os.getuid()).pw_name
 
         async def told(lines: str) -> str:
             parts = []

@@ -5,6 +5,7 @@ import asyncio
 import json
 import logging
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -21,7 +22,6 @@ from groundwork.http import os_user
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured, TryAgain, in_time
 from groundwork.service.json_log import set_up
-from groundwork.service.process import user_name
 from groundwork.service.serving import address, listening
 from groundwork.service.store_folder import AlreadyRunning, process_lock
 from groundwork.service.strict import NotYaml, parse
@@ -112,7 +112,7 @@ def test_a_caller_on_this_machine_is_its_user_and_one_that_has_gone_or_only_list
         accepted, peer = service.accept()
         stack.enter_context(closing(accepted))
         scope = {"client": peer[:2], "server": accepted.getsockname()[:2]}
-        assert os_user(scope) == user_name(os.getuid())
+        assert os_user(scope) == pwd.getpwuid(os.getuid()).pw_name
         assert os_user(scope | {"client": other.getsockname()[:2]}) == ""
         caller.close()
         assert os_user(scope) == ""

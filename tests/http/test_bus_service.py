@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import INFO
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.process import user_name
 from schemas import subjects
 from schemas.operations import OPERATIONS
 from tests.http.house import House, bearer
@@ -174,7 +174,7 @@ async def test_over_http_it_is_the_token_and_the_os_user_and_a_callers_own_word_
     over_http.headers.update(bearer("controller"))
     await over_http.post(f"/v1/runs/{run}/signals", json={"kind": "message", "message": "hurry"})
     await over_http.post(f"/v1/runs/{run}/cancel", json={})
-    me = f"os user {user_name(os.getuid())}"
+    me = f"os user {pwd.getpwuid(os.getuid()).pw_name}"
     assert await who(house, run) == [
         f'token admin, {me}, says "ann ; token root; x os user root"',
         *[f"token controller, {me}"] * 2,

@@ -1,38 +1,52 @@
-"""The HTTP API: FastAPI routes from the table of operations, and the sources of their parameters.
+"""The HTTP API: FastAPI routes from the table of operations, and the checks and parameters of their requests.
 
 A request passes the access check (Host, Origin), then token and scope, then parameters and body. FastAPI would parse a
 declared body before the token is checked, so bodies are dependencies here. Only JSON in plain UTF-8 is read, which also
 refuses the forms that a browser could post for another site. Nothing is decompressed.
 
+The Host header rules out DNS rebinding; Origin and Sec-Fetch-Site rule out pages of other sites. There is no CORS.
+Tokens have scopes, and are looked up by the SHA-256 of what was sent: the time of a look-up tells about a digest, from
+which no token follows. Without a configured token the API is open to everybody on this machine, so it then listens on
+loopback only.
+
 Idempotency-Key (draft-ietf-httpapi-idempotency-key-header) is a quoted string, also accepted without quotes. It becomes
 the `wake_id` or `signal_id`, as long as the run is known. Where the API has tokens, keys of two tokens never collide.
 """
 
+import asyncio
+import hashlib
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
+from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Header, Query, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
+from fastapi.security import HTTPBearer, SecurityScopes
 from pydantic import BaseModel, Field
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as Connection
 
+from agent_service.admission.callers import ApiSettings, TokenSettings, token_caller
 from agent_service.api import requests
-from agent_service.api.access import HARDENED, PAGE, Access, AccessMiddleware, answer, caller_of, request_durations
-from agent_service.api.errors import IDEMPOTENCY_KEY, REFUSED, ApiError, Code, broken, refusal_of, unfit
+from agent_service.api.errors import IDEMPOTENCY_KEY, MEDIA_TYPE, REFUSED, ApiError, Code, broken, refusal_of, unfit
 from agent_service.api.feed import LAST_EVENT_ID, EventStream, StreamSlots
 from agent_service.api.micro import Fresh, Served, body_model, served_by
-from agent_service.api.openapi import DESCRIBED, Documents, documented, first_sentence
-from agent_service.api.requests import MAX_BODY_BYTES, Caller, LongPoll, misfits
+from agent_service.api.openapi import Documents
+from agent_service.api.requests import EVERY_SCOPE, MAX_BODY_BYTES, Caller, LongPoll, check_scopes, misfits
 from agent_service.run.children import WAKE_PREFIX
 from agent_service.run.intake import id_of
 from agent_service.settings import AgentSettings
-from groundwork.http import BodyReader, BodyRefused
-from groundwork.telemetry.metrics import Instruments
+from agent_service.trust import identity
+from groundwork.http import PROBES, BodyReader, BodyRefused, host, os_user, single_header
+from groundwork.telemetry.metrics import OTHER, Histogram, Instruments
 from schemas.operations import OPERATIONS, Operation
 
 FOLDER = Path(__file__).resolve().parents[1] / "page"
@@ -44,6 +58,35 @@ M = TypeVar("M", bound=BaseModel)
 
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])+)"')
 _PLAIN = re.compile(r"[!#-\[\]-~]+")
+
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+METHODS = READING | {"POST", "PUT", "DELETE", "PATCH"}
+UNMEASURED = PROBES | {"/metrics"}
+CALLS = ("/v1/", "/metrics")
+PAGE = "/page"
+OTHER_SITES = frozenset({"cross-site", "same-site"})
+"""Refused values of Sec-Fetch-Site: another port of this machine is `same-site`, but belongs to someone else."""
+STOPS = "the agent stops, and what was asked for may have been done or not: ask again once it is back"
+UNKNOWN = "http"
+SCHEME = "Bearer "
+
+HARDENED = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""Headers of every response: no caching, type sniffing, scripts or frames. Styles are for /docs, which has no script.
+"""
+PAGE_HEADERS = HARDENED | {
+    "cache-control": "no-cache",  # browsers revalidate before each use, so a newer agent shows at once
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+}
+"""The page runs scripts and styles of this origin only; no string becomes script or markup."""
 
 
 def create_app(
@@ -75,9 +118,8 @@ async def _index(_: Request) -> Response:
     return FileResponse(FOLDER / "index.html")
 
 
-def _add(documents: Documents, access: Access, operation: Operation, served: Served, fresh: Fresh) -> None:
-    app = documents.app
-    parameters, body, answers = signature(served).parameters, body_model(served), signature(served).return_annotation
+def _add(documents: Documents, access: "Access", operation: Operation, served: Served, fresh: Fresh) -> None:
+    app, parameters, answers = documents.app, signature(served).parameters, signature(served).return_annotation
     waits, streams = "wait" in parameters, "last_event_id" in parameters
     path = operation.path.replace("{path}", "{path:path}")
     before = [Security(access, scopes=[operation.scope])] if operation.scope else []
@@ -85,7 +127,7 @@ def _add(documents: Documents, access: Access, operation: Operation, served: Ser
     if path.startswith("/v1/") and not (waits or "query" in parameters):  # a scraper may send what it likes to others
         before.append(Depends(_nothing))
     if streams or waits:
-        before.append(Depends(app.state.slots.take if streams else _slot))
+        before.append(Depends(app.state.slots.take if streams else _wait))  # before the body is read
     app.add_api_route(
         path,
         _endpoint(operation, served),
@@ -93,28 +135,24 @@ def _add(documents: Documents, access: Access, operation: Operation, served: Ser
         status_code=operation.status,
         dependencies=before,
         response_class=EventStream if streams else answers if issubclass(answers, Response) else JSONResponse,
-        summary=operation.does[0].upper() + operation.does[1:],
-        response_description=first_sentence(answers.__doc__),
-        tags=[operation.tag],
-        responses=documented(operation, body, limited=streams or waits) | DESCRIBED.get(operation.name, {}),
-        openapi_extra=documents.describe(operation, body),
-        include_in_schema=operation.listed,
+        **documents.describe(operation, body_model(served), answers, limited=streams or waits),
     )
 
 
-def _endpoint(operation: Operation, served: Served) -> Callable[..., Any]:
+def _endpoint(operation: Operation, served: Served) -> Any:
     """The function for FastAPI, whose signature names the sources of parameters and the type of the answer."""
 
-    async def endpoint(response: Response, **given: Any) -> Any:
+    async def with_status(response: Response, **given: Any) -> Any:
         answer = await served(**given)
-        if status := getattr(answer, "http_status", None):
-            response.status_code = status
+        response.status_code = answer.http_status
         return answer
 
-    reads = signature(served)
-    asked = [one.replace(kind=Parameter.KEYWORD_ONLY, annotation=_source(one)) for one in reads.parameters.values()]
-    first = Parameter("response", Parameter.KEYWORD_ONLY, annotation=Response)
-    cast("Any", endpoint).__signature__ = Signature([first, *asked], return_annotation=reads.return_annotation)
+    reads, kind = signature(served), Parameter.KEYWORD_ONLY
+    asked = [one.replace(kind=kind, annotation=_source(one)) for one in reads.parameters.values()]
+    endpoint: Any = partial(served)
+    if hasattr(reads.return_annotation, "http_status"):
+        endpoint, asked = with_status, [Parameter("response", kind, annotation=Response), *asked]
+    endpoint.__signature__ = Signature(asked, return_annotation=reads.return_annotation)
     endpoint.__name__, endpoint.__doc__ = operation.name, served.__doc__
     return endpoint
 
@@ -130,6 +168,103 @@ def _source(parameter: Parameter) -> Any:
             return _SOURCES.get(name, kind)
 
 
+def answer(refusal: ApiError, connection: Connection, headers: dict[str, str] | None = None) -> JSONResponse:
+    refusal.log(getattr(connection.get("endpoint"), "__name__", None), connection.get("state", {}).get("token"))
+    headers = refusal.headers | (headers or {})
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if refusal.status in (408, 413, 415):
+        headers["Connection"] = "close"  # without reading the rest of the body
+    return JSONResponse(refusal.body(), refusal.status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def request_durations(instruments: Instruments) -> Histogram:
+    text, of_a_request = "Requests over HTTP, without probes and streams", ("http.route", "http.response.status_code")
+    return instruments.histogram("http.server.request.duration", text, "http.request.method", *of_a_request)
+
+
+class AccessMiddleware:
+    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str], durations: Histogram) -> None:
+        self._app = app
+        self._allowed = allowed_hosts
+        self._durations = durations
+
+    async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
+        path, began, status, kind = connection["path"], time.perf_counter(), 0, ""
+        if path in PROBES and connection["method"] == "HEAD":  # the server sends no body for it
+            connection = {**connection, "method": "GET"}
+        headers = PAGE_HEADERS if path == "/" or path.startswith(f"{PAGE}/") else HARDENED
+
+        async def hardened(message: Message) -> None:
+            nonlocal status, kind
+            if message["type"] == "http.response.start":
+                sent = MutableHeaders(raw=message["headers"])
+                sent.update(headers)
+                status, kind = message["status"], sent.get("content-type", "")
+            await send(message)
+
+        refusal = self._refusal(connection)
+        app = answer(refusal, connection) if refusal else self._app
+        try:
+            await app(connection, receive, hardened)
+        except asyncio.CancelledError:  # the process ends
+            if status:
+                raise
+            stopped = ApiError(Code.TRY_AGAIN, STOPS, retry_after_s=2.0)
+            await answer(stopped, connection)(connection, receive, hardened)
+        finally:
+            if path not in UNMEASURED and not kind.startswith("text/event-stream"):
+                method = connection["method"] if connection["method"] in METHODS else OTHER
+                route = str(getattr(connection.get("route"), "path", ""))
+                self._durations.record(time.perf_counter() - began, method, route, str(status or 500))
+
+    def _refusal(self, connection: Connection) -> ApiError | None:
+        path = connection["path"]
+        if not path.isprintable():  # a route would match in spite of a line feed at the end
+            return ApiError(Code.NOT_FOUND, "there is nothing at this path")
+        if host(connection) not in self._allowed and path not in PROBES:
+            text = "this service does not answer to this Host: add it to `agent.http.allowed_hosts`"
+            return ApiError(Code.WRONG_HOST, text)
+        if b"origin" in dict(connection["headers"]):  # two values match no page of ours
+            is_foreign = single_header(connection, "origin").partition("://")[2] != single_header(connection, "host")
+        else:
+            is_foreign = single_header(connection, "sec-fetch-site") in OTHER_SITES
+        if is_foreign and (path.startswith(CALLS) or connection["method"] not in READING):
+            return ApiError(Code.FOREIGN_ORIGIN, "requests from pages of other sites are refused")
+        return None
+
+
+_BEARER = HTTPBearer(auto_error=False, scheme_name="token", description="A token of this service.")
+
+
+class Access:
+    """Grants routes by token, as their dependency."""
+
+    def __init__(self, settings: ApiSettings) -> None:
+        self._bearers = settings.bearers()
+
+    async def __call__(self, request: Request, asked: SecurityScopes, _: Annotated[object, Depends(_BEARER)]) -> None:
+        """Sets `request.state.token` and `scopes`. Refuses callers without the scopes that are asked for (401, 403)."""
+        request.state.token, request.state.scopes = None, EVERY_SCOPE
+        if self._bearers:
+            bearer = self._known(request.headers.getlist("authorization"))
+            if bearer is None:
+                raise ApiError(Code.UNAUTHORIZED, "send `Authorization: Bearer <token>` with a token of this service")
+            request.state.token, request.state.scopes = bearer.name, bearer.scopes
+            check_scopes(bearer.name, bearer.scopes, asked.scopes)
+
+    def _known(self, sent: list[str]) -> TokenSettings | None:
+        token = sent[0].removeprefix(SCHEME) if len(sent) == 1 and sent[0].startswith(SCHEME) else ""
+        return self._bearers.get(hashlib.sha256(token.encode("latin-1")).hexdigest())
+
+
+async def caller_of(request: Request) -> Caller:
+    token, user = request.state.token, os_user(request.scope)
+    payer = token_caller(token) if token else ""
+    by = identity.by(payer, f"os user {user}" if user else "") or UNKNOWN
+    return Caller(by=by, payer=payer, transport="http", token=token, scopes=request.state.scopes)
+
+
 async def _nothing(_: Annotated[requests.Query, Query()]) -> None:
     """Refuses query parameters (422)."""
 
@@ -141,29 +276,32 @@ class WaitQuery(requests.Query):
     """Answer once the run has ended or waits for a person, and after so many seconds at the latest."""
 
 
-async def _wait(request: Request, query: Annotated[WaitQuery, Query()]) -> LongPoll | None:
+async def _wait(request: Request, query: Annotated[WaitQuery, Query()]) -> AsyncIterator[LongPoll | None]:
+    """Holds a slot for a caller that waits. Refuses with 429."""
+    if not query.wait:
+        yield None
+        return
+
     async def hung_up() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    return LongPoll(query.wait, hung_up) if query.wait else None
-
-
-async def _slot(request: Request, wait: Annotated[LongPoll | None, Depends(_wait)]) -> AsyncIterator[None]:
-    """Holds a slot for a caller that waits. Refuses with 429."""
-    if wait is None:
-        yield
-        return
     async for _ in request.app.state.slots.take(request):
-        yield
+        yield LongPoll(query.wait, hung_up)
 
 
 def body_of(model: type[M]) -> Callable[[Request], Coroutine[Any, Any, M]]:
     """Dependency that reads the body as `model`. Refuses with 400, 408, 413, 415 and 422."""
 
     async def body(request: Request) -> M:
-        _check_headers(request)
-        bodies: BodyReader = request.app.state.bodies
+        headers, bodies = request.headers, request.app.state.bodies
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            raise ApiError(Code.ENCODED, "send the body as it is, without Content-Encoding")
+        kinds = headers.getlist("content-type")
+        has_body = headers.get("content-length", "") not in ("", "0") or "transfer-encoding" in headers
+        is_json = len(kinds) == 1 and kinds[0].partition(";")[0].strip().lower() == JSON
+        if (kinds or has_body) and not is_json:
+            raise ApiError(Code.NOT_JSON, f"send JSON, with `Content-Type: {JSON}`", status=415)
         try:
             sent = await bodies.read(request)
         except BodyRefused as error:
@@ -171,17 +309,6 @@ def body_of(model: type[M]) -> Callable[[Request], Coroutine[Any, Any, M]]:
         return requests.read(model, sent)
 
     return body
-
-
-def _check_headers(request: Request) -> None:
-    headers = request.headers
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        raise ApiError(Code.ENCODED, "send the body as it is, without Content-Encoding")
-    length = headers.get("content-length", "")
-    kinds = headers.getlist("content-type")
-    has_body = length not in ("", "0") or "transfer-encoding" in headers
-    if (kinds or has_body) and [kind.partition(";")[0].strip().lower() for kind in kinds] != [JSON]:
-        raise ApiError(Code.NOT_JSON, f"send JSON, with `Content-Type: {JSON}`", status=415)
 
 
 async def idempotency_key(

@@ -43,7 +43,7 @@ SKILL = shipped("deploy", "skill", "agentic-loop", "SKILL.md")
 OF_A_BODY = (400, 408, 413, 415, 422, 503)
 _FILES = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (BYTES, *TYPES.values())}
 _EVENTS = {"description": "An event for each entry, and a comment now and then while there is none."}
-DESCRIBED: Mapping[str, dict[int | str, Json]] = {
+_ANSWERS: Mapping[str, dict[int | str, Json]] = {
     "wake": {200: {"model": WakeAnswer, "description": "The run was waited for, and has ended."}},
     "download_file": {200: {"description": "The file; its media type follows from its suffix.", "content": _FILES}},
     "follow_run": {200: _EVENTS, 204: {"description": "The reader has seen the run to its end."}},
@@ -66,8 +66,7 @@ _IN_PATHS: Mapping[str, Json] = {
 }
 
 
-def documented(operation: Operation, body: type[BaseModel] | None, *, limited: bool) -> dict[int | str, Json]:
-    """References to the possible refusals of an operation. `limited`: the number of waiting callers is bounded."""
+def _refusals(operation: Operation, body: type[BaseModel] | None, *, limited: bool) -> dict[int | str, Json]:
     statuses = {*operation.errors, *((401, 403) if operation.scope else ()), *((429,) if limited else ())}
     statuses |= {422} if operation.path.startswith("/v1/") else set()
     statuses |= {404} if "{" in operation.path else set()
@@ -76,10 +75,6 @@ def documented(operation: Operation, body: type[BaseModel] | None, *, limited: b
         statuses |= {*OF_A_BODY, *((409,) if "{" in operation.path else ())}
     which = (*sorted(statuses), "default")
     return {status: {"$ref": f"#/components/responses/{_name(status)}"} for status in which}
-
-
-def first_sentence(text: str | None) -> str:
-    return " ".join(re.split(r"(?<=\.)\s", text or "", maxsplit=1)[0].split())
 
 
 def _name(status: int | str) -> str:
@@ -121,14 +116,21 @@ class Documents:
         )
         self.bodies: list[type[BaseModel]] = []
 
-    def describe(self, operation: Operation, body: type[BaseModel] | None) -> Json:
-        """Parts of the document that FastAPI cannot derive."""
-        described: Json = {} if operation.scope else {"security": []}
+    def describe(self, operation: Operation, body: type[BaseModel] | None, answers: type, *, limited: bool) -> Json:
+        """Arguments of a route that are for the document. `limited`: the number of waiting callers is bounded."""
+        extra: Json = {} if operation.scope else {"security": []}
         if body:
             self.bodies.append(body)
             content = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{body.__name__}"}}}
-            described["requestBody"] = {"required": not _may_be_empty(body), "content": content}
-        return described
+            extra["requestBody"] = {"required": not _may_be_empty(body), "content": content}
+        return {
+            "summary": operation.does[0].upper() + operation.does[1:],
+            "response_description": " ".join(re.split(r"(?<=\.)\s", answers.__doc__ or "", maxsplit=1)[0].split()),
+            "tags": [operation.tag],
+            "responses": _refusals(operation, body, limited=limited) | _ANSWERS.get(operation.name, {}),
+            "openapi_extra": extra,
+            "include_in_schema": operation.listed,
+        }
 
     async def openapi(self) -> JSONResponse:
         return JSONResponse(self.document())

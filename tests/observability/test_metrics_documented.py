@@ -13,7 +13,7 @@ import httpx2
 import pytest
 import yaml
 
-from agent_service.api.access import request_durations
+from agent_service.api.http import request_durations
 from agent_service.metrics import AgentMetrics
 from agent_service.serving import observe_agent
 from ductile_gateway.ductile.jobs import DuctileHealth

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal
 
-from agent_service.admission.granting import LimitRefused
 from agent_service.core import events, facts
+from agent_service.core.brief import LimitRefused
 from agent_service.core.phases import Unusable
 from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
 from agent_service.errors import OverQuota, WakeConflict

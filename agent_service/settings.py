@@ -14,9 +14,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, JsonValue, SecretStr, ValidationError, field_validator
 
 from agent_service.admission.callers import BUS, UNBOUNDED, ApiSettings, QuotaSettings, token_caller
-from agent_service.admission.granting import CAPS, LimitPolicy
 from agent_service.archive.retention import KeepRunsSettings
-from agent_service.core.brief import Continuations, Limits
+from agent_service.core.brief import CAPS, Continuations, LimitPolicy, Limits
 from agent_service.models.settings import KEYS, ModelSettings, Provider
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.settings import ServiceSettings

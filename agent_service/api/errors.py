@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent_service.admission.granting import LimitRefused
+from agent_service.core.brief import LimitRefused
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, Leaving, OverQuota, Stopped, WakeConflict
 from groundwork.service.errors import Fatal, TryAgain

@@ -17,10 +17,9 @@ from typing import Any, NoReturn
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent_service.admission.callers import BUS
-from agent_service.admission.granting import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.admission.limits import Capacity, Quotas
 from agent_service.core import events
-from agent_service.core.brief import Brief, Parent
+from agent_service.core.brief import Brief, LimitPolicy, LimitRefused, Parent
 from agent_service.core.facts import RunEnded
 from agent_service.core.people import ASKED_FOR, RAISING
 from agent_service.core.state import RunState
@@ -101,7 +100,7 @@ class Intake:
             try:
                 parent = await self.turns.state(start.parent_run_id) if start.parent_run_id else None
                 depth = depth_of(start, parent, deepest=policy.defaults.max_depth)
-                limits = grant(policy, start.constraints, context=start.context, at=at)
+                limits = policy.grant(start.constraints, context=start.context, at=at)
             except LimitRefused:
                 if await self.turns.store.run_by_wake(wake_id) is None:  # else it comes again, and was granted before
                     raise
@@ -137,7 +136,7 @@ class Intake:
             if signal.kind not in RAISING:
                 why = f"do not belong to a signal of kind {signal.kind}: send them with raise_budget, or an answer"
                 raise LimitRefused("constraints", why)
-            check_caps(self.policy, signal.constraints, at=self.turns.clock.now())
+            self.policy.check_caps(signal.constraints, at=self.turns.clock.now())
         who = identity.by(by, says=signal.by)
         event = events.SignalReceived(at=self.turns.clock.now(), signal=signal, by=who, said_at=said_at)
         return await self.turns.commit(signal.run_id, event)

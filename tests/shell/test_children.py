@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from agent_service.admission.granting import LimitRefused
 from agent_service.core import limits
-from agent_service.core.brief import Grant
+from agent_service.core.brief import Grant, LimitRefused
 from agent_service.errors import Damaged
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics import IncomingMetrics

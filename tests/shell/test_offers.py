@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent_service.admission.granting import LimitPolicy, LimitRefused, grant
 from agent_service.bus.skills import ExecutorOffers, NatsSkills, merge, read_answer
+from agent_service.core.brief import LimitPolicy, LimitRefused
 from agent_service.settings import AgentSettings, LimitSettings, ToolsSettings, load
 from agent_service.trust.oversight import Oversight, undeclared
 from ductile_gateway.bus.incoming import answer_catalog, serve_endpoints
@@ -169,7 +169,7 @@ IN_TWO_DAYS = NOON + timedelta(days=2)
 def test_what_is_asked_for_is_granted_up_to_the_caps_and_the_defaults_else(
     policy: LimitPolicy, context: dict[str, Any], constraints: dict[str, Any], granted: dict[str, Any]
 ) -> None:
-    limits = grant(policy, Constraints(**constraints), context=context, at=NOON)
+    limits = policy.grant(Constraints(**constraints), context=context, at=NOON)
     assert {name: getattr(limits, name) for name in granted} == granted
 
 
@@ -192,7 +192,7 @@ def test_what_is_beyond_is_refused_by_the_field_that_the_caller_used(
     field: str, context: dict[str, Any], constraints: dict[str, Any]
 ) -> None:
     with pytest.raises(LimitRefused) as refusal:
-        grant(CAPPED, Constraints(**constraints), context=context, at=NOON)
+        CAPPED.grant(Constraints(**constraints), context=context, at=NOON)
     assert refusal.value.field == field
 
 

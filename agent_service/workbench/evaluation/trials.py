@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any, Literal
 
-from agent_service.admission.granting import LimitRefused
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.spending import Spending
+from agent_service.core.brief import LimitRefused
 from agent_service.core.events import ModelReplied, TimerFired
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, Status

@@ -12,7 +12,6 @@ from dataclasses import field
 from datetime import timedelta
 from functools import partial
 
-from agent_service.admission.callers import QuotaSettings
 from agent_service.admission.rate_limits import MINUTE_S, Bucket, RateLimiter
 from agent_service.admission.spending import DaySums, Spending
 from agent_service.core.waiting import Status
@@ -54,10 +53,12 @@ class Quotas:
                 await claims.claim(f"wakes of {caller}", 1, partial(self._wakes_left, caller, most))
                 self._minute(caller, most).take(1, self._seconds())
             if not known:
-                self._check(caller, quota)
-            if not known and quota.open_runs is not None:
-                left = partial(self._places_left, caller, quota.open_runs)
-                await claims.claim(f"open runs of {caller}", 1, left)
+                if (most := quota.bytes_per_day) is not None and (sent := int(self.sent.by_caller[caller])) >= most:
+                    raise OverQuota(f"{caller} has sent {sent} bytes today (UTC)", "bytes_per_day", self.sent.left_s)
+                if quota.usd_per_day is not None and (why := self.spending.reached(caller)):
+                    raise OverQuota(why, "usd_per_day", self.sent.left_s)
+                if (most := quota.open_runs) is not None:
+                    await claims.claim(f"open runs of {caller}", 1, partial(self._places_left, caller, most))
             self._entering[caller] += 1
         try:
             yield
@@ -93,12 +94,6 @@ class Quotas:
         if runs >= most:
             raise OverQuota(f"{caller} has {runs} runs that have not ended", "open_runs", OPEN_RETRY_S)
         return most - runs
-
-    def _check(self, caller: str, quota: QuotaSettings) -> None:
-        if (most := quota.bytes_per_day) is not None and (sent := int(self.sent.by_caller[caller])) >= most:
-            raise OverQuota(f"{caller} has sent {sent} bytes today (UTC)", "bytes_per_day", self.sent.left_s)
-        if quota.usd_per_day is not None and (why := self.spending.reached(caller)):
-            raise OverQuota(why, "usd_per_day", self.sent.left_s)
 
     def _minute(self, caller: str, most: int) -> Bucket:
         return self._minutes.setdefault(caller, Bucket(most, self._seconds()))

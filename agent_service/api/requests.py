@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from operator import not_
 from typing import Annotated, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -228,7 +229,7 @@ class WakeAnswer(BaseModel):
     run_id: str
     wake_id: str
     status_url: str
-    run: Annotated[RunView | None, Field(exclude_if=lambda run: run is None)] = None
+    run: Annotated[RunView | None, Field(exclude_if=not_)] = None
     """The run after the wait, if one was asked for."""
 
     @property

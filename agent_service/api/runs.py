@@ -200,7 +200,7 @@ class RunCalls:
                         about: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
                         run_id, accepted = await self.intake.wake(wake_id, request.start(), known=known, **about)
                         waking.duplicate = accepted is None
-                        self._follow(accepted)
+                        self.background.start(self.intake.turns.follow(accepted))
         except REFUSED as error:
             refusal = await self._conflict(error, caller.payer) if isinstance(error, WakeConflict) else error
             raise named_by(key, refusal, made=made) from error
@@ -335,8 +335,5 @@ class RunCalls:
         """The state after the transition, which is performed meanwhile. Refuses an unknown or deleted run."""
         if transition.state is None:
             raise await absent(self.store, run_id)
-        self._follow(transition)
-        return transition.state
-
-    def _follow(self, transition: Transition | None) -> None:
         self.background.start(self.intake.turns.follow(transition))
+        return transition.state

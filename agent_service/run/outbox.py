@@ -22,7 +22,7 @@ from groundwork.nats.publishing import BusRefused, StoredMessage
 from groundwork.service.errors import Failure, NoRoom, TryAgain
 from groundwork.telemetry.settings import Sampler, sampler
 from schemas import envelope, subjects
-from schemas.envelope import SIGNATURE, with_capability, without_capability
+from schemas.envelope import MSG_ID, SIGNATURE, with_capability, without_capability
 from schemas.values import dataclass
 
 SOURCE = "/agentic-loop/agent"
@@ -81,7 +81,7 @@ class Publisher:
         if subject in subjects.ENDINGS:
             headers[envelope.HEAD] = sealed_head(self.signing.ring, run_id, *self.store.head(run_id))
         if effect.rebuildable and not (self.shared and subject == subjects.WAKE_ACCEPTED):
-            await self.bus.emit(subject, body, msg_id=key, headers=headers)
+            await self.bus.send(subject, body, headers={**headers, MSG_ID: key})
         else:
             await self._store(subject, body, key, headers)
 

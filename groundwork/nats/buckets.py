@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from functools import partial
 
 from nats.aio.msg import Msg
 from nats.js.api import ObjectInfo
@@ -64,12 +65,11 @@ class ArtifactBucket:
             return
         if found and not over:
             raise NameTaken(f"{key} is the key of another artifact")
-        await self._link.guard()
+        store = partial(self._link.store, within_s=0.0, try_s=STORED_WITHIN_S)
         try:
             for at in range(0, len(data), CHUNK_BYTES):
-                await self._link.store_once(self._chunks(made), data[at : at + CHUNK_BYTES], {}, STORED_WITHIN_S)
-            body, instead = json.dumps(made.as_dict()).encode(), {"Nats-Rollup": "sub"}
-            await self._link.store_once(self._name_of(key), body, instead, STORED_WITHIN_S)
+                await store(self._chunks(made), data[at : at + CHUNK_BYTES], {})
+            await store(self._name_of(key), json.dumps(made.as_dict()).encode(), {"Nats-Rollup": "sub"})
         except (TryAgain, BusRefused) as error:
             with contextlib.suppress(Failure):
                 await self._purge(self._chunks(made))
@@ -161,7 +161,8 @@ async def replace_value(link: NatsLink, bucket: str, key: str, body: bytes, *, a
     """Stores a value if the newest one has sequence `after`; one attempt, without the guard. Returns the new sequence,
     or None if another writer was faster, or an earlier attempt of ours. Raises TryAgain."""
     try:
-        return (await link.store_once(f"$KV.{bucket}.{key}", body, {EXPECTED: str(after)}, WRITTEN_WITHIN_S)).seq
+        expected, once = {EXPECTED: str(after)}, partial(link.store, within_s=0.0, try_s=WRITTEN_WITHIN_S)
+        return (await once(f"$KV.{bucket}.{key}", body, expected, guarded=False)).seq
     except BusRefused as error:
         if error.code == WRONG_SEQUENCE:
             return None

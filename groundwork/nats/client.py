@@ -8,6 +8,7 @@
 - Headers are parsed in one pass: nats-py makes a call for each letter of a name.
 - A block of headers that is none, and subjects that are not UTF-8 or hold a form feed, are borne: nats-py would stop
   reading, and after a reconnect do so again at a message that a stream has stored.
+- A subject or size at which the server would close the connection for good is refused here.
 
 It overrides private parts of nats-py; tests on real servers notice when these change. While a server is away nats-py
 reports the same error four times a second: only the first is logged.
@@ -24,6 +25,7 @@ from typing import Any
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.protocol import parser
 
 from groundwork.nats.publishing import BusRefused, read_headers
@@ -32,6 +34,13 @@ from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreacha
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic
 
+MAX_SUBJECT = 255
+LARGEST_MESSAGE = 1024 * 1024
+"""Bytes of headers and body together: nats-server's default, and our limit where a server takes more."""
+HEADER_BLOCK_BYTES = len(b"NATS/1.0\r\n\r\n")
+HEADER_LINE_BYTES = len(b": \r\n")
+SUBJECT = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")
+"""Tokens of printable ASCII without wildcards, separated by single dots."""
 HARMLESS_DENIAL = re.compile(r"\$js\.api\.(?!consumer\.msg\.next\.)|\$js\.fc\.|\$sys\.|\$srv|_inbox|_r_")
 """Prefixes of subjects, in lower case as the server reports them, whose denial only prevents a query or a reply."""
 INBOX = "_INBOX"
@@ -60,6 +69,10 @@ class NotEncrypted(nats.errors.Error):
         )
 
 
+class Unanswered(TryAgain):
+    """No answer came in time, over a connection that was there."""
+
+
 class BusClient(Client):
     def __init__(self, settings: NatsSettings) -> None:
         super().__init__()
@@ -68,6 +81,7 @@ class BusClient(Client):
         self._outage = Outage("NATS", log)
         self._last_logged = ""
         self._prefix = ""
+        self._answers: Subscription | None = None
         self._numbers = itertools.count(1)
         self._asked: dict[str, tuple[str, asyncio.Future[Msg], Callable[[Msg], bool] | None]] = {}
         self._denials: dict[tuple[str, str], float] = {}
@@ -92,7 +106,7 @@ class BusClient(Client):
                     closed_cb=self._on_close,
                 )
                 self._prefix = self.new_inbox() + "."
-                await self.subscribe(self._prefix + "*", cb=self._on_answer)
+                self._answers = await self.subscribe(self._prefix + "*")
                 self.logged_in = True
         except TimeoutError as error:
             absent = f"no NATS server at {at} within {within_s:g} s ({self.trouble or 'no answer'})"
@@ -121,7 +135,7 @@ class BusClient(Client):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
         self._asked[address] = (subject, answer, more_follow)
-        alarm = loop.call_later(within_s, _fail, answer, TryAgain("no answer in time"))
+        alarm = loop.call_later(within_s, _fail, answer, None)
         try:
             await self.put(subject, body, reply=address, headers=headers)
             return await answer
@@ -130,7 +144,24 @@ class BusClient(Client):
             del self._asked[address]
 
     async def put(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> None:
-        """Publishes without checks. Raises TryAgain while disconnected, Unreachable once closed, and BusRefused."""
+        """Raises BusRefused for what the server does not take, TryAgain while disconnected, and Unreachable once
+        closed."""
+        if len(subject) > MAX_SUBJECT or not SUBJECT.fullmatch(subject):
+            raise BusRefused(
+                f"not a subject to publish to: {subject[:80]!r} ({len(subject)} characters). It has to be at most"
+                f" {MAX_SUBJECT} printable ASCII characters in tokens separated by dots, without wildcards"
+            )
+        size, limit = len(body), min(self.max_payload, LARGEST_MESSAGE)
+        if headers:
+            text = "".join((*headers, *headers.values()))
+            size += HEADER_BLOCK_BYTES + HEADER_LINE_BYTES * len(headers) + len(text)
+            if size + 3 * len(text) > limit:  # a character has four bytes at most: only here is it worth encoding
+                size += len(text.encode(errors="surrogatepass")) - len(text)
+        if size > limit:
+            raise BusRefused(
+                f"a message to {subject} has {size} bytes with its headers, and {limit} are the most that it may have:"
+                " store the content as an artifact and send its reference"
+            )
         try:
             await self.publish(subject, body, reply=reply, headers=headers)
         except nats.errors.OutboundBufferLimitError as error:
@@ -163,12 +194,6 @@ class BusClient(Client):
         """Operations and subjects denied in the last DENIED_FOR_S seconds: the server does not tell when a permission
         was granted."""
         return tuple(denial for denial, at in self._denials.items() if monotonic() - at < DENIED_FOR_S)
-
-    async def _on_answer(self, message: Msg) -> None:
-        if message.subject in self._asked:
-            _, answer, more_follow = self._asked[message.subject]
-            if not (more_follow and more_follow(message)) and not answer.done():
-                answer.set_result(message)
 
     async def _on_error(self, error: Exception) -> None:
         self.trouble = str(error) or type(error).__name__
@@ -239,26 +264,31 @@ class BusClient(Client):
             info = {name: told for name, told in info.items() if name != "connect_urls"}
         await super()._process_info(info, initial_connection)
 
-    def _build_message(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
-    ) -> Msg:
-        if reply and not reply.startswith(REPLY_SUBJECTS):
-            heard_on = self._subs.get(sid)
-            if not (reply.startswith(JETSTREAM_REPLIES) and heard_on and heard_on.subject.startswith(INBOX)):
-                reply = b""
-        try:
-            message: Msg = super()._build_message(sid, subject, reply, data, headers)
-        except UnicodeDecodeError:
-            told, reply = subject.decode(errors="replace").encode(), reply if reply.isascii() else b""
-            message = super()._build_message(sid, told, reply, data, headers)
-        return message
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        heard_on = self._subs.get(sid)
+        if heard_on is None:
+            return
+        is_of_jetstream = reply.startswith(JETSTREAM_REPLIES) and heard_on.subject.startswith(INBOX)
+        if not (is_of_jetstream or reply.startswith(REPLY_SUBJECTS)):
+            reply = b""
+        names = subject.decode(errors="replace"), reply.decode(errors="replace")
+        message = Msg(self, *names, data, (headers and read_headers(headers)) or None, _sid=sid)
+        if heard_on is self._answers:
+            self._take(message)
+        elif heard_on._pending_size + len(data) > heard_on._pending_bytes_limit or heard_on._pending_queue.full():
+            await self._on_error(nats.errors.SlowConsumerError(*names, sid, heard_on))
+        else:
+            heard_on._pending_size += len(data)
+            heard_on._pending_queue.put_nowait(message)
 
-    async def _process_headers(self, block: bytes) -> dict[str, str] | None:
-        first, *lines = block.decode("utf-8", "replace").split("\r\n") if block else ("",)
-        _, _, status = first.partition(" ")  # such as `NATS/1.0 404 No Messages`
-        code, _, description = status.partition(" ")
-        headers = {"Status": code, "Description": description} if code.isdigit() else {}
-        return headers | read_headers(lines) or None
+    def _take(self, message: Msg) -> None:
+        if message.subject in self._asked:
+            _, answer, more_follow = self._asked[message.subject]
+            try:
+                if not (more_follow and more_follow(message)) and not answer.done():
+                    answer.set_result(message)
+            except Exception as error:  # noqa: BLE001 - nats-py would stop reading
+                _fail(answer, TryAgain(f"the answer cannot be read ({type(error).__name__})"))
 
     async def _select_next_server(self) -> None:
         left = self._current_server
@@ -273,6 +303,7 @@ class BusClient(Client):
         await super()._process_pong()
 
 
-def _fail(answer: asyncio.Future[Msg], error: Failure) -> None:
+def _fail(answer: asyncio.Future[Msg], error: Failure | None) -> None:
+    """`error`: None for no answer in time."""
     if not answer.done():
-        answer.set_exception(error)
+        answer.set_exception(error or Unanswered("no answer in time"))

@@ -1,8 +1,7 @@
-"""The connection to NATS: publish with an acknowledgement, emit without one, request, read streams, close.
+"""The connection to NATS: publish with an acknowledgement, send without one, request, read streams, close.
 
 Every publish is retried under the same Nats-Msg-Id; where the stream has that id already, its message is compared.
-Nothing is buffered while disconnected. No subject or size leaves that would make the server close the connection for
-good.
+Nothing is buffered while disconnected.
 """
 
 import asyncio
@@ -16,20 +15,18 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import PubAck
 
-from groundwork.nats.client import HARMLESS_DENIAL, BusClient
+from groundwork.nats.client import HARMLESS_DENIAL, LARGEST_MESSAGE, BusClient, Unanswered
 from groundwork.nats.publishing import (
-    LARGEST_MESSAGE,
     MOST_IDS,
     BusRefused,
     NoSuchItem,
     StoredMessage,
-    check_message,
     read_ack,
     read_answer,
     read_stored,
 )
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.errors import Misconfigured, NoRoom, TryAgain, Unreachable
+from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain
 from groundwork.service.machine import set_within
 from groundwork.telemetry.metrics import Instruments, RepeatMetrics
 
@@ -69,7 +66,7 @@ class NatsLink:
     def __init__(self, client: BusClient) -> None:
         self.servers, self.client = client.settings.servers, client
         self.guard: Guard = _always_permitted
-        """Awaited before anything is published, emitted or acknowledged; its errors prevent that."""
+        """Awaited before anything is published, sent or acknowledged; its errors prevent that."""
         self.repeats = RepeatMetrics(Instruments(), "", retries=(), dedupe=())
         """Counts of retries, duplicates and taken ids; the service that shows them sets its own."""
         self.store_failed = asyncio.Event()
@@ -151,39 +148,39 @@ class NatsLink:
         raise BusRefused(f"{taken}: find who took them")
 
     async def store(
-        self, subject: str, body: bytes, headers: Mapping[str, str], *, within_s: float = BUDGET_SECONDS
+        self,
+        subject: str,
+        body: bytes,
+        headers: dict[str, str],
+        *,
+        within_s: float = BUDGET_SECONDS,
+        try_s: float = TRY_SECONDS,
+        guarded: bool = True,
     ) -> PubAck:
-        """Stores one message exactly as given, retrying while that can help. Raises as `publish` does."""
+        """Stores one message exactly as given, retrying while that can help; within 0 s, one attempt is made. `try_s`:
+        timeout of an attempt. Raises as `publish` does."""
         clock, pause = asyncio.get_running_loop().time, SHORTEST_PAUSE
         deadline = clock() + within_s
         while True:
+            asked_at = clock()
             try:
-                await self.guard()
-                return await self.store_once(subject, body, headers, min(within_s, TRY_SECONDS))
+                if guarded:
+                    await self.guard()
+                answer = await self.client.ask(subject, body, headers, within_s=try_s)
+                if self._unanswered:
+                    self._unanswered.pop(_kind(subject), None)
+                return read_ack(answer, subject)
             except TryAgain as error:
+                if isinstance(error, Unanswered):
+                    began = self._unanswered_since(_kind(subject)) or asked_at
+                    self._unanswered[_kind(subject)] = self.reconnects, began, asked_at
                 if clock() >= deadline:
-                    text = f"{subject} is not known to be stored: {error}. Repeat it with the same id"
-                    raise NoRoom(text) if isinstance(error, NoRoom) else TryAgain(text) from error
+                    kind = NoRoom if isinstance(error, NoRoom) else TryAgain
+                    raise kind(f"{subject} is not known to be stored: {error}") from error
                 self.repeats.retries.add("publish", "try_again")
                 self.store_failed.set()
             await self.until_back(within_s=min(pause, deadline - clock()))
             pause = min(pause + SHORTEST_PAUSE, LONGEST_PAUSE)
-
-    async def store_once(self, subject: str, body: bytes, headers: Mapping[str, str], patience_s: float) -> PubAck:
-        """One attempt to store a message, without the guard. Raises BusRefused, with code 10071 if another message than
-        the expected one is the newest, Misconfigured, NoRoom, TryAgain, Unreachable."""
-        check_message(subject, body, headers, limit=self.client.max_payload)
-        asked_at = asyncio.get_running_loop().time()
-        try:
-            answer = await self.client.ask(subject, body, dict(headers), within_s=patience_s)
-        except TryAgain:
-            if self.connected:
-                began = self._unanswered_since(_kind(subject)) or asked_at
-                self._unanswered[_kind(subject)] = self.reconnects, began, asked_at
-            raise
-        if self._unanswered:
-            self._unanswered.pop(_kind(subject), None)
-        return read_ack(answer, subject)
 
     async def stored(self, stream: str, seq: int) -> StoredMessage | None:
         """Message at `seq`; None if it is gone. Raises Misconfigured, and TryAgain after BUDGET_SECONDS without a
@@ -194,22 +191,15 @@ class NatsLink:
         """Newest message of `subject`; None if there is none. Raises as `stored` does."""
         return await self._read(stream, {"last_by_subj": subject})
 
-    async def emit(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
-        """Sends an event that can be made again, without waiting for an answer. Returns False if it was not sent.
-        Raises BusRefused."""
-        named = {**headers, "Nats-Msg-Id": msg_id}
-        check_message(subject, body, named, limit=self.client.max_payload)
-        return await self.send(subject, body, headers=named)
-
     async def send(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> bool:
-        """Sends to a subject that the server gave us, unchecked. Returns False if disconnected, if the socket is stuck,
-        or if the guard forbids it."""
+        """Sends what can be made again, without waiting for an answer. Returns False if it was not sent: while
+        disconnected, if the socket is stuck, if the guard forbids it, and for what no server takes."""
         if self.client.pending_data_size > UNSENT_BYTES:
             return False
         try:
             await self.guard()
             await self.client.put(subject, body, reply=reply, headers=headers)
-        except (TryAgain, Unreachable, Misconfigured):
+        except Failure:
             return False
         return True
 

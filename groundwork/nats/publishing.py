@@ -1,12 +1,8 @@
-"""Subjects, messages and JetStream's answers, checked and parsed. Pure.
-
-A subject or size that the server does not take makes it close the connection for good: both are checked first.
-"""
+"""Messages and JetStream's answers, parsed. Pure."""
 
 import base64
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -16,11 +12,6 @@ from nats.js.api import PubAck
 
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, NoRoom, TryAgain
 
-MAX_SUBJECT = 255
-LARGEST_MESSAGE = 1024 * 1024
-"""Bytes of headers and body together: nats-server's default, and our limit where a server takes more."""
-HEADER_BLOCK_BYTES = len(b"NATS/1.0\r\n\r\n")
-HEADER_LINE_BYTES = len(b": \r\n")
 MOST_IDS = 20
 """Ids in a row that may be taken by other messages before we assume that somebody takes them on purpose."""
 SEQUENCE, PENDING = "Nats-Sequence", "Nats-Num-Pending"
@@ -37,8 +28,6 @@ _TRANSIENT = {10158, 10164, 10167}
 5xx are transient, too."""
 _NOT_FOUND, _UNAVAILABLE = 404, 500
 
-_SUBJECT = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")
-"""Tokens of printable ASCII without wildcards, separated by single dots."""
 _ACK_PREFIX = "$JS.ACK."
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -81,11 +70,10 @@ class Delivery(StoredMessage):
     consumer_seq: int = 0
 
 
-def is_delivery(message: Msg) -> bool:
-    return message.reply.startswith(_ACK_PREFIX)
-
-
-def read_delivery(message: Msg) -> Delivery:
+def read_delivery(message: Msg) -> Delivery | None:
+    """None for what is no delivery, such as a heartbeat. Raises ValueError for one that no server sent."""
+    if not message.reply.startswith(_ACK_PREFIX):
+        return None
     told = message.metadata
     at, seq = told.timestamp, told.sequence
     headers = message.headers or {}
@@ -98,24 +86,6 @@ def subject_matches(pattern: str, subject: str) -> bool:
     if wanted[-1] == ">":
         wanted, found = wanted[:-1], found[: len(wanted) - 1] if len(found) >= len(wanted) else []
     return len(wanted) == len(found) and all(w in ("*", f) for w, f in zip(wanted, found, strict=True))
-
-
-def check_message(subject: str, body: bytes, headers: Mapping[str, str], *, limit: int) -> None:
-    """Raises BusRefused. `limit`: bytes of headers and body that the server takes."""
-    if len(subject) > MAX_SUBJECT or not _SUBJECT.fullmatch(subject):
-        raise BusRefused(
-            f"not a subject to publish to: {subject[:80]!r} ({len(subject)} characters). It has to be at most"
-            f" {MAX_SUBJECT} printable ASCII characters in tokens separated by dots, without wildcards"
-        )
-    text, limit = "".join((*headers, *headers.values())), min(limit, LARGEST_MESSAGE)
-    size = len(body) + HEADER_BLOCK_BYTES + HEADER_LINE_BYTES * len(headers) + len(text)
-    if size + 3 * len(text) > limit:  # a character has at most four bytes: only near the limit is it worth encoding
-        size += len(text.encode(errors="surrogatepass")) - len(text)
-    if size > limit:
-        raise BusRefused(
-            f"a message to {subject} has {size} bytes with its headers, and {limit} are the most that it may have:"
-            " store the content as an artifact and send its reference"
-        )
 
 
 def read_ack(answer: Msg, subject: str) -> PubAck:
@@ -148,15 +118,18 @@ def read_stored(fields: Mapping[str, Any]) -> StoredMessage:
     """The message in an answer to STREAM.MSG.GET. Raises TryAgain."""
     try:
         message = fields["message"]
-        head = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace")
-        body, at = base64.b64decode(message.get("data", "")), datetime.fromisoformat(message["time"])
-        return StoredMessage(message["subject"], body, read_headers(head.split("\r\n")), message["seq"], at)
+        head, body = (base64.b64decode(message.get(part, "")) for part in ("hdrs", "data"))
+        at = datetime.fromisoformat(message["time"])
+        return StoredMessage(message["subject"], body, read_headers(head), message["seq"], at)
     except (ValueError, KeyError, TypeError) as error:
         raise TryAgain("the answer did not come from JetStream") from error
 
 
-def read_headers(lines: Iterable[str]) -> dict[str, str]:
-    headers: dict[str, str] = {}
+def read_headers(block: bytes) -> dict[str, str]:
+    """Headers, and the status in the first line of an answer, such as `NATS/1.0 404 No Messages`."""
+    first, *lines = block.decode("utf-8", "replace").split("\r\n")
+    code, _, description = first.partition(" ")[2].partition(" ")
+    headers = {"Status": code, "Description": description} if code.isdigit() else {}
     for line in lines:
         name, colon, value = line.partition(":")  # some clients write no space behind it
         if colon:

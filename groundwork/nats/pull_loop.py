@@ -31,7 +31,7 @@ from nats.aio.subscription import Subscription
 
 from groundwork.nats.dead_letters import OURS, Notify, dead_letter_headers, one_line
 from groundwork.nats.link import TRY_SECONDS, NatsLink
-from groundwork.nats.publishing import BusRefused, Delivery, is_delivery, read_delivery
+from groundwork.nats.publishing import BusRefused, Delivery, read_delivery
 from groundwork.service.errors import Failure, Fatal, GiveUp, Misconfigured, TryAgain
 from groundwork.service.machine import set_within, this
 
@@ -189,9 +189,8 @@ class PullLoop:
 
     async def _on_message(self, message: Msg) -> None:
         self._heard_at = self._now()
-        if is_delivery(message):  # of any pull: a delivery tells only its subject in the stream
+        if delivery := read_delivery(message):  # of any pull: a delivery tells only its subject in the stream
             self._to_come, self._trouble = self._to_come - 1, ""
-            delivery = read_delivery(message)
             name = delivery.seq, delivery.at
             is_new = name not in self._replies
             if self._stopping:

@@ -136,7 +136,7 @@ def client_options(settings: NatsSettings, name: str) -> dict[str, Any]:
         "reconnect_time_wait": 0.25,
         "ping_interval": 10,
         "max_outstanding_pings": 2,
-        "skip_subject_validation": True,  # `check_message` did it
+        "skip_subject_validation": True,  # `BusClient.put` did it
         "pending_size": 0,  # no buffer while disconnected: what was not sent is known not to be sent
     }
     if settings.encrypted:

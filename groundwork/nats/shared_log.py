@@ -31,7 +31,6 @@ from groundwork.nats.publishing import (
     WRONG_SEQUENCE,
     BusRefused,
     StoredMessage,
-    is_delivery,
     read_delivery,
     read_direct,
 )
@@ -103,14 +102,13 @@ async def follow_stream(
             await link.ask_jetstream(created, {**asked, "action": "create"}, timeout_s=CREATED_WITHIN_S)
             yield Batch((), after, resumed=True)
             while complete and (waiting := await _waiting(arrived)):
-                found, complete = _in_order(waiting, expected)
+                found, complete, asks = _in_order(waiting, expected)
                 expected += len(found)
                 if found:
                     after = found[-1].seq
                     yield Batch(found, after, at=found[-1].at)
-                for message in waiting:  # flow control is answered once everything before it is processed
-                    if not is_delivery(message) and (asks := message.reply or (message.headers or {}).get(_STALLED)):
-                        await link.send(asks, b"")
+                for one in asks:  # flow control is answered once everything before it is processed
+                    await link.send(one, b"")
         except (TryAgain, BusRefused, ValueError, nats.errors.Error) as error:
             # The last two: the connection is closing, or no server sent this.
             log.debug("%s cannot be followed yet: %s", stream, error)
@@ -134,20 +132,21 @@ async def _waiting(arrived: asyncio.Queue[Msg]) -> list[Msg]:
     return waiting
 
 
-def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[StoredMessage], bool]:
-    """Messages before the first gap, and True if there is no gap. A heartbeat tells of a message that no other
-    follows."""
-    found: list[StoredMessage] = []
+def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[StoredMessage], bool, list[str]]:
+    """Messages before the first gap, True if there is no gap, and the subjects of flow control that ask for an answer.
+    A heartbeat tells of a message that no other follows."""
+    found, complete, asks = list[StoredMessage](), True, list[str]()
     for message in waiting:
-        due = expected + len(found)
-        if not is_delivery(message):
-            if int((message.headers or {}).get(_LAST, 0)) >= due:
-                return found, False
-        elif (delivery := read_delivery(message)).consumer_seq == due:
+        due, delivery = expected + len(found), read_delivery(message)
+        if delivery is None:
+            headers = message.headers or {}
+            complete = complete and int(headers.get(_LAST, 0)) < due
+            asks += filter(None, [message.reply or headers.get(_STALLED)])
+        elif complete and delivery.consumer_seq == due:
             found.append(delivery)
         else:
-            return found, False
-    return found, True
+            complete = False
+    return found, complete, asks
 
 
 async def stored_by_now(

@@ -138,7 +138,7 @@ async def test_an_owner_that_slept_does_nothing_once_another_has_the_lease(
     await sleeper.is_taken_over()
     with pytest.raises(LeaseLost):
         await act(bus)
-    assert not await bus.emit("work.b", b"", msg_id="b", headers={})
+    assert not await bus.send("work.b", b"")
     assert (await bus.client.jetstream().stream_info("WORK")).state.messages == 0
     assert await ArtifactBucket(bus, "files").list() == []
 

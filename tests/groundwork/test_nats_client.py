@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from agent_service.workbench.dev import free_port
 from groundwork.nats.client import MOST_DENIALS, BusClient
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import micro_service
-from groundwork.nats.publishing import read_stored
+from groundwork.nats.publishing import read_headers
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
 from tests.kit.bus import a_stream, heard, make_certificate, needs_openssl, server_with
@@ -130,11 +129,19 @@ async def test_a_message_that_another_client_would_not_send_leaves_the_link_hear
     assert link.reconnects == 0
 
 
-@pytest.mark.parametrize("block", [b"NATS/1.0\r\nA: 1:2\r\n\r\n", b"NATS/1.0\r\nA:1:2\r\n\r\n"])
-async def test_a_header_is_read_alike_where_no_space_follows_its_colon_and_where_it_is_stored(block: bytes) -> None:
-    stored = {"subject": "a", "seq": 1, "time": "2026-11-29T12:00:00Z", "hdrs": b64encode(block).decode()}
-    heard_as = await BusClient(NatsSettings())._process_headers(block)
-    assert (heard_as, read_stored({"message": stored}).headers) == ({"A": "1:2"}, {"A": "1:2"})
+@pytest.mark.parametrize(
+    ("block", "headers"),
+    [
+        (b"NATS/1.0\r\nA: 1:2\r\n\r\n", {"A": "1:2"}),
+        (b"NATS/1.0\r\nA:1:2\r\n\r\n", {"A": "1:2"}),
+        (b"NATS/1.0 404 No Messages\r\n\r\n", {"Status": "404", "Description": "No Messages"}),
+        (b"NATS/1.0 503\r\nA: 1\r\n\r\n", {"Status": "503", "Description": "", "A": "1"}),
+    ],
+)
+def test_headers_are_read_with_their_status_and_where_no_space_follows_a_colon(
+    block: bytes, headers: dict[str, str]
+) -> None:
+    assert read_headers(block) == headers
 
 
 def test_of_many_denials_the_newest_are_told() -> None:

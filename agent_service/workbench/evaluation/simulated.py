@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
@@ -30,6 +30,7 @@ from groundwork.service.process import ending_with_us
 from schemas import keys, subjects
 from schemas.bounded import clipped, json_object
 from schemas.catalog import UNNAMED, Catalog
+from schemas.envelope import MSG_ID
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 
 START_TIME = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -72,11 +73,12 @@ class SimulatedBus:
             self._keys.add(msg_id)
             self.published.append(PublishedMessage(subject=subject, key=msg_id, body=body))
             if subject.startswith(WORK):
-                self.send(subject, body)
+                self.deliver(subject, body)
 
-    emit = publish
+    async def send(self, subject: str, body: bytes, *, headers: Mapping[str, str]) -> None:
+        await self.publish(subject, body, msg_id=headers[MSG_ID])
 
-    def send(self, subject: str, body: bytes, *, after_s: float = 0.0) -> None:
+    def deliver(self, subject: str, body: bytes, *, after_s: float = 0.0) -> None:
         self._places += 1
         heapq.heappush(self.due, (self.later(after_s), self._places, subject, body))
 
@@ -248,4 +250,4 @@ class SimulatedGateway:
         )
         key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
         message = Envelope[ToolResult](type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
-        self._bus.send(subjects.TOOL_RESULT, message.body(), after_s=takes_s)
+        self._bus.deliver(subjects.TOOL_RESULT, message.body(), after_s=takes_s)

@@ -251,7 +251,7 @@ class World:
 
     def _person_acts(self, state: RunState, moment: Moment, at: int | bool = True) -> None:
         for subject, body, after_s in self._of_a_person(state, moment, at):
-            self._bus.send(subject, body, after_s=after_s)
+            self._bus.deliver(subject, body, after_s=after_s)
 
     def _of_a_person(self, state: RunState, moment: Moment, at: int | bool) -> Iterator[tuple[str, bytes, float]]:
         """Yields subject, body and delay in seconds of each action that is due, once. Of several for the same pause it

@@ -214,17 +214,17 @@ async def test_a_gateway_with_calls_without_end_does_not_keep_another_from_its_o
 async def test_a_permit_that_could_not_be_given_back_at_once_is_given_back_later(
     tmp_path: Path, link: NatsLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed, store_once = asyncio.Event(), link.store_once
+    failed, store = asyncio.Event(), link.store
 
-    async def cut_off_once(subject: str, body: bytes, *how: Any) -> PubAck:
+    async def cut_off_once(subject: str, body: bytes, *headers: Any, **how: Any) -> PubAck:
         if b'"a"' not in body and not failed.is_set():
             failed.set()
             raise TryAgain("NATS does not answer", 0.05)
-        return await store_once(subject, body, *how)
+        return await store(subject, body, *headers, **how)
 
     async with several(link, tmp_path, 1, "ab") as (gateways, _):
         await gateways.call("a")
-        monkeypatch.setattr(link, "store_once", cut_off_once)
+        monkeypatch.setattr(link, "store", cut_off_once)
         async with asyncio.timeout(20):
             await gateways.call("b")
     assert failed.is_set()

@@ -38,33 +38,36 @@ def event_headers(
     *,
     dedupe_key: str,
     source: str,
-    at: str,
-    run_id: str,
-    trace_id: str,
+    at: datetime,
+    run_id: str = "",
+    trace_id: str = "",
     span_id: str = "",
     sampled: bool = True,
 ) -> dict[str, str]:
-    """Headers of one event. `at` is RFC 3339; `trace_id` 32 hex digits (the W3C trace of the run). The span id (16 hex
-    digits) is derived from the dedupe key unless it is given, so that a message published again has the same context.
+    """Headers of one event, and of its run, if it has one. `at` is in UTC; `trace_id` 32 hex digits (the W3C trace of
+    the run). The span id (16 hex digits) is derived from the dedupe key unless it is given, so that a message published
+    again has the same context.
     """
-    span_id = span_id or hashlib.sha256(dedupe_key.encode()).hexdigest()[:16]
-    correlation = {TRACEPARENT: f"00-{trace_id}-{span_id}-{sampled:02d}", RUN_ID: run_id}
-    return correlation | cloud_event_headers(event_type, dedupe_key=dedupe_key, source=source, at=at)
-
-
-def cloud_event_headers(event_type: str, *, dedupe_key: str, source: str, at: str) -> dict[str, str]:
-    return {
+    headers = {
         "ce-specversion": "1.0",
         "ce-id": dedupe_key,
         "ce-type": event_type,
         "ce-source": source,
-        "ce-time": at,
+        "ce-time": f"{at.replace(tzinfo=None).isoformat()}Z",
     }
+    if run_id:
+        headers[RUN_ID] = run_id
+    if trace_id:
+        span_id = span_id or hashlib.sha256(dedupe_key.encode()).hexdigest()[:16]
+        headers[TRACEPARENT] = f"00-{trace_id}-{span_id}-{sampled:02d}"
+    return headers
 
 
 Json = dict[str, Any]
 
 _PREFIX = "ce-"
+_ENVELOPED = re.compile(rb'\s*\{\s*"type"\s*:\s*"[^"\\]*"\s*,\s*"payload"\s*:')
+"""Most are: the model alone parses them."""
 _CAPABILITY = re.compile(rb'"payload":\{"capability":"[A-Za-z0-9._-]*",')
 _LONGEST_ATTRIBUTE = 512
 _SHAPES = {
@@ -81,8 +84,8 @@ class Misshapen(ValueError):
 
 def to_envelope(subject: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     """Puts `body` into the envelope. Raises Misshapen."""
-    if body.startswith(f'{{"type":"{subject}","payload":'.encode()):
-        return body  # written by our own services, and parsed by the model alone
+    if _ENVELOPED.match(body):
+        return body
     message = json_object(body)
     if message is None or "payload" in message:
         return body
@@ -94,13 +97,8 @@ def to_envelope(subject: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     return body if "type" in message else _envelope(subject, message, message.get("dedupe_key"))
 
 
-def with_capability(body: bytes, capability: str) -> bytes:
-    """Puts `capability` (letters, digits and ._- only) first into the payload of our own message."""
-    before, opens, after = body.partition(b'"payload":{')
-    return b"".join((before, opens, b'"capability":"', capability.encode(), b'",', after))
-
-
 def without_capability(body: bytes) -> bytes:
+    """`body`: of our own message, which has its capability first in its payload."""
     return _CAPABILITY.sub(b'"payload":{', body, count=1)
 
 
@@ -175,10 +173,9 @@ def rejection(
         raise ValueError("a rejection is not rejected again")
     told = Rejected(subject=subject, stream_seq=seq, reason=reason, **_related(body, headers))
     key = keys.dedupe_key(subjects.REJECTED, stream=stream, stream_seq=seq)
-    instant, trace = f"{at.replace(tzinfo=None).isoformat()}Z", headers.get(TRACEPARENT, "")
-    described = cloud_event_headers(subjects.REJECTED, dedupe_key=key, source=source, at=instant)
-    described |= {TRACEPARENT: trace} if _TRACEPARENT.fullmatch(trace) else {}
-    described |= {RUN_ID: told.run_id} if told.run_id else {}
+    described = event_headers(subjects.REJECTED, dedupe_key=key, source=source, at=at, run_id=told.run_id or "")
+    if _TRACEPARENT.fullmatch(trace := headers.get(TRACEPARENT, "")):
+        described[TRACEPARENT] = trace
     event = Envelope[Rejected](type=subjects.REJECTED, payload=told, dedupe_key=key)
     return event.type, event.body(), key, described
 

@@ -8,6 +8,7 @@ import operator
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -100,18 +101,15 @@ MAX_GOAL_BYTES = 32 * 1024
 MOST_VALUES = 10_000
 DEEPEST = 150
 """Levels of values that others send. A journal and a request nest them deeper, and readers of JSON take 200."""
-_RFC3339 = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")
+_RFC3339 = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:[0-5]\d)$")
 
 
-def _rfc3339(value: object) -> object:
-    if isinstance(value, datetime) or (isinstance(value, str) and _RFC3339.fullmatch(value)):
-        return value
-    raise ValueError(_INSTANT)
-
-
-def _utc(value: datetime) -> datetime:
-    if value.tzinfo is None:
-        raise ValueError("must have a time zone")
+def _instant(value: object) -> datetime:
+    if isinstance(value, str) and _RFC3339.fullmatch(value):
+        with suppress(ValueError):
+            value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise ValueError(_INSTANT)
     try:
         return value.astimezone(UTC)
     except OverflowError:
@@ -159,7 +157,7 @@ def _goal(text: str) -> str:
     return text
 
 
-Instant = Annotated[datetime, BeforeValidator(_rfc3339), AfterValidator(_utc)]
+Instant = Annotated[datetime, BeforeValidator(_instant)]
 Text = Annotated[str, AfterValidator(_storable)]
 Json = Annotated[JsonValue, AfterValidator(partial(_storable_json, deepest=DEEPEST))]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_storable_json)]

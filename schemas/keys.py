@@ -6,6 +6,7 @@ them a key names the step's own request.
 """
 
 import re
+from functools import partial
 
 from schemas import subjects
 
@@ -49,18 +50,16 @@ def start(external_id: str) -> str:
     return dedupe_key(subjects.START, external_id=external_id)
 
 
-def _of_call(event: str, run_id: str, step: int, attempt: int, task: str | None, asked_in: int | None) -> str:
+def _of_call(
+    event: str, run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None
+) -> str:
     template = (KEYS_OF_TASKS if task else DEDUPE_KEYS)[event]
     key = template.format(run_id=run_id, step=step, task=task, round=asked_in)
     return key if attempt == 1 else key + RETRY_SUFFIX.format(attempt=attempt)
 
 
-def request(run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
-    return _of_call(subjects.TOOL_REQUEST, run_id, step, attempt, task, asked_in)
-
-
-def result(run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
-    return _of_call(subjects.TOOL_RESULT, run_id, step, attempt, task, asked_in)
+request = partial(_of_call, subjects.TOOL_REQUEST)
+result = partial(_of_call, subjects.TOOL_RESULT)
 
 
 def late_result(run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
@@ -70,8 +69,8 @@ def late_result(run_id: str, step: int, attempt: int, task: str | None = None, a
 def task_of_result(dedupe_key: str, run_id: str, step: int) -> tuple[str | None, int | None] | None:
     """Task and round of the result with that key, each None for the step's own. Returns None for another key."""
     of_step = f"agentic:run:{run_id}:step:{step}:"
-    named = _RESULT.fullmatch(dedupe_key.removeprefix(of_step)) if dedupe_key.startswith(of_step) else None
-    return _sub_request(named) if named else None
+    named = _RESULT.fullmatch(dedupe_key, len(of_step)) if dedupe_key.startswith(of_step) else None
+    return (named["task"], int(named["round"]) if named["task"] else None) if named else None
 
 
 def call(run_id: str, step: int, tool: str, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
@@ -88,9 +87,7 @@ def capability_fields(
 def task_of_call(call_key: str, run_id: str, step: int, tool: str) -> tuple[str | None, int | None] | None:
     """Task and round of a call of that step and tool, each None for the step's own. Returns None for another call."""
     of_step = f"{run_id}:{step}:"
-    named = _CALL.fullmatch(call_key.removeprefix(of_step)) if call_key.startswith(of_step) else None
-    return _sub_request(named) if named and named["tool"] == tool else None
-
-
-def _sub_request(named: re.Match[str]) -> tuple[str | None, int | None]:
-    return named["task"], int(named["round"]) if named["round"] else None
+    named = _CALL.fullmatch(call_key, len(of_step)) if call_key.startswith(of_step) else None
+    if named is None or named["tool"] != tool:
+        return None
+    return named["task"], int(named["round"]) if named["task"] else None

@@ -28,7 +28,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, Pending, Status
 from agent_service.errors import ArtifactReplaced, Damaged, WakeConflict
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
-from agent_service.run.messages import outgoing
+from agent_service.run.messages import OutgoingMessage
 from agent_service.run.ports import RunArtifacts
 from agent_service.run.turn import Turns
 from agent_service.trust.identity import trace_url_of_child
@@ -137,7 +137,8 @@ class ChildRuns:
         asked = (result.run_id, result.step, result.attempt or 1)
         proves = keys.capability_fields(*asked, result.tool, result.task, result.round)
         key = keys.result(*asked, result.task, result.round)
-        message = outgoing(subjects.TOOL_RESULT, result, key, proves=proves)
+        payload = result.model_dump(by_alias=True)
+        message = OutgoingMessage(subjects.TOOL_RESULT, key, payload, result.run_id, proves=proves)
         await self.turns.publisher.publish(message, at=result.completed_at)
 
     async def _copy_artifact(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:

@@ -1,10 +1,9 @@
 """Outgoing messages, derived from state and facts alone: byte-identical whenever they are rebuilt."""
 
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import to_json
 
 from agent_service.core import continuing, facts
 from agent_service.core.events import EventFacts, SignalReceived, StoodStill, WakeAccepted
@@ -20,34 +19,23 @@ from schemas.values import dataclass
 
 LONGEST_GOAL = 200
 """Characters of a goal in its announcement; the run keeps all of it."""
-ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact", "verify", "end"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """Message to publish. `key` is its `Nats-Msg-Id`. A `rebuildable` message may be lost, since the journal holds its
-    content.
+    """Message to publish. `key` is its `Nats-Msg-Id`. `payload`: fields of its model, in their order. A `rebuildable`
+    message may be lost, since the journal holds its content.
     """
 
     subject: str
     key: str
-    body: bytes
+    payload: dict[str, Any]
     run_id: str = field(repr=False)
     rebuildable: bool = False
     proves: tuple[str, ...] = field(default=(), repr=False)
     """Request whose capability it carries (`keys.proven`)."""
     changes: bool = field(default=False, repr=False)
     """Requests a change, so it names the caller."""
-
-
-def outgoing(subject: str, payload: BaseModel | dict[str, Any], key: str, **how: Any) -> OutgoingMessage:
-    """`payload`: a model, or its fields in their order, unchecked, since the run's values were. It names its run."""
-    if isinstance(payload, BaseModel):
-        envelope: wire.Envelope[Any] = wire.Envelope(type=subject, payload=payload, dedupe_key=key)
-        run_id, body = envelope.payload.run_id, envelope.body()
-    else:
-        run_id, body = payload["run_id"], to_json({"type": subject, "payload": payload, "dedupe_key": key})
-    return OutgoingMessage(subject=subject, key=key, body=body, run_id=run_id, **how)
 
 
 def of_entry(state: RunState, outcome: EventFacts, entry: int) -> list[OutgoingMessage]:
@@ -62,8 +50,8 @@ def of_entry(state: RunState, outcome: EventFacts, entry: int) -> list[OutgoingM
         owed += [accepted(event), *([announcement(state)] if event.brief.announced else ())]
     elif isinstance(event, SignalReceived):
         owed += [reopened(state, event, one.ending_class, entry=entry) for one in outcome.all(facts.RunReopened)]
-    if phase := _phase(outcome) if is_newest else None:
-        owed.append(progress(state, phase))
+    if told := progress(state, outcome) if is_newest else None:
+        owed.append(told)
     for fact in outcome.facts if is_newest else ():
         if isinstance(fact, facts.RequestSent):
             owed.append(request(state, fact.pending))
@@ -84,7 +72,7 @@ def _stopped(state: RunState) -> list[OutgoingMessage]:
     if asked := human_task(state):
         paused = state.waiting if isinstance(state.waiting, NeedsPerson) else state.stop
         key = keys.dedupe_key(subjects.WAITING, state.run_id, paused.entry if paused else 0)
-        owed.append(outgoing(subjects.WAITING, asked, key))
+        owed.append(OutgoingMessage(subjects.WAITING, key, asked.model_dump(by_alias=True), state.run_id))
     return owed
 
 
@@ -94,7 +82,7 @@ def _stopped(state: RunState) -> list[OutgoingMessage]:
 def accepted(event: WakeAccepted) -> OutgoingMessage:
     fields = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
     key = keys.dedupe_key(subjects.WAKE_ACCEPTED, event.run_id)
-    return outgoing(subjects.WAKE_ACCEPTED, fields, key, rebuildable=True)
+    return OutgoingMessage(subjects.WAKE_ACCEPTED, key, fields, event.run_id, rebuildable=True)
 
 
 def announcement(state: RunState) -> OutgoingMessage:
@@ -110,10 +98,31 @@ def announcement(state: RunState) -> OutgoingMessage:
         parent_run_id=state.brief.parent.run_id if state.brief.parent else None,
         depth=state.brief.depth,
     )
-    return outgoing(subjects.START, start, keys.start(state.wake_id))
+    return OutgoingMessage(subjects.START, keys.start(state.wake_id), start.model_dump(), state.run_id)
 
 
-def progress(state: RunState, phase: ProgressPhase) -> OutgoingMessage:
+_PHASES: dict[type[Any], str | None] = {
+    facts.RunEnded: "end",
+    facts.Decided: None,
+    facts.RequestSent: "act",
+    facts.Ruled: "plan",
+    facts.CallPostponed: None,
+    facts.AttemptAnswered: "act",
+    facts.PersonAsked: "act",
+}
+"""Phase that a fact reports, the most telling first; None: its own."""
+
+
+def progress(state: RunState, outcome: EventFacts) -> OutgoingMessage | None:
+    """None for an entry that reports no phase."""
+    first: Any = outcome.first
+    phase = "act" if isinstance(outcome.event, StoodStill) else None
+    for kind, named in _PHASES.items():
+        if kind in outcome.kinds:
+            phase = named or first(kind).phase.value
+            break
+    if phase is None:
+        return None
     done = [item for item in state.done_items if item.evidence]
     payload = {
         "run_id": state.run_id,
@@ -127,28 +136,7 @@ def progress(state: RunState, phase: ProgressPhase) -> OutgoingMessage:
         "trace_url": state.brief.trace_url,
     }
     key = keys.dedupe_key(subjects.PROGRESS, state.run_id, state.version)
-    return outgoing(subjects.PROGRESS, payload, key, rebuildable=True)
-
-
-_PHASES: dict[type[Any], ProgressPhase | None] = {
-    facts.RunEnded: "end",
-    facts.Decided: None,
-    facts.RequestSent: "act",
-    facts.Ruled: "plan",
-    facts.CallPostponed: None,
-    facts.AttemptAnswered: "act",
-    facts.PersonAsked: "act",
-}
-"""Phase that a fact reports, the most telling first; None: its own."""
-
-
-def _phase(outcome: EventFacts) -> ProgressPhase | None:
-    """Phase of the progress message of an entry; None for none."""
-    for kind, phase in _PHASES.items():
-        if kind in outcome.kinds:
-            own: Any = outcome.first(kind)
-            return phase or own.phase.value
-    return "act" if isinstance(outcome.event, StoodStill) else None
+    return OutgoingMessage(subjects.PROGRESS, key, payload, state.run_id, rebuildable=True)
 
 
 # Requests
@@ -174,7 +162,8 @@ def request(state: RunState, pending: Pending) -> OutgoingMessage:
     key = keys.request(state.run_id, pending.step, pending.attempt, task, asked_in)
     proves = keys.capability_fields(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
     changes = command is not None and command.tier == "write"
-    return outgoing(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
+    subject = f"{subjects.TOOL_REQUEST}.{pending.route}"
+    return OutgoingMessage(subject, key, payload, state.run_id, proves=proves, changes=changes)
 
 
 # People
@@ -182,14 +171,15 @@ def request(state: RunState, pending: Pending) -> OutgoingMessage:
 
 def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry: int) -> OutgoingMessage:
     """`ending_class`: of the end that the answer reopened."""
-    payload = wire.Reopened(
-        run_id=state.run_id,
-        by=event.by or "a person",
-        answer_to=ending_class,
-        message=event.signal.message,
-        has_callback=state.brief.callback is not None,
-    )
-    return outgoing(subjects.REOPENED, payload, keys.dedupe_key(subjects.REOPENED, state.run_id, entry))
+    payload = {
+        "run_id": state.run_id,
+        "has_callback": state.brief.callback is not None,
+        "by": event.by or "a person",
+        "answer_to": ending_class,
+        "message": event.signal.message,
+    }
+    key = keys.dedupe_key(subjects.REOPENED, state.run_id, entry)
+    return OutgoingMessage(subjects.REOPENED, key, payload, state.run_id)
 
 
 _ENDINGS: dict[Status, tuple[str, type[BaseModel]]] = {
@@ -220,4 +210,5 @@ def ending(state: RunState) -> OutgoingMessage:
     subject, kind = _ENDINGS.get(state.status, (subjects.ESCALATED, wire.Escalated))
     if kind is wire.Escalated:
         fields["resumable"] = state.status is Status.PAUSED
-    return outgoing(subject, kind(**fields), keys.dedupe_key(subject, state.run_id, stop.entry if stop else 0))
+    key = keys.dedupe_key(subject, state.run_id, stop.entry if stop else 0)
+    return OutgoingMessage(subject, key, kind(**fields).model_dump(by_alias=True), state.run_id)

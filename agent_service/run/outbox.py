@@ -10,6 +10,8 @@ from dataclasses import field
 from datetime import datetime
 from functools import partial
 
+from pydantic_core import to_json
+
 from agent_service.errors import Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.messages import OutgoingMessage
@@ -22,7 +24,7 @@ from groundwork.nats.publishing import BusRefused, StoredMessage
 from groundwork.service.errors import Failure, NoRoom, TryAgain
 from groundwork.telemetry.settings import Sampler, sampler
 from schemas import envelope, subjects
-from schemas.envelope import MSG_ID, SIGNATURE, with_capability, without_capability
+from schemas.envelope import MSG_ID, SIGNATURE, without_capability
 from schemas.values import dataclass
 
 SOURCE = "/agentic-loop/agent"
@@ -67,15 +69,16 @@ class Publisher:
             subject,
             dedupe_key=key,
             source=SOURCE,
-            at=f"{at.replace(tzinfo=None).isoformat()}Z",
+            at=at,
             run_id=run_id,
             trace_id=trace,
             span_id="" if asks else root_span_id(run_id),
             sampled=self._keeps(trace),
         )
-        body = effect.body
-        if effect.proves:
-            body = with_capability(body, self.capabilities.of_request(effect.proves))
+        payload = effect.payload
+        if effect.proves:  # first, so that it can be told from the content
+            payload = {"capability": self.capabilities.of_request(effect.proves), **payload}
+        body = to_json({"type": subject, "payload": payload, "dedupe_key": key})
         if self.signing.signs(effect):
             headers[SIGNATURE] = self.signing.sign(subject, body)
         if subject in subjects.ENDINGS:

@@ -171,7 +171,7 @@ def headers_of(answer: Call) -> dict[str, str]:
         subjects.TOOL_RESULT,
         dedupe_key=answer.dedupe_key,
         source=SOURCE,
-        at=answer.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        at=answer.at.astimezone(UTC),
         run_id=answer.run_id,
         trace_id=answer.trace.trace_id,
         span_id=answer.trace.span_id,

@@ -208,12 +208,12 @@ def _text(document: JsonValue, name: str) -> str:
 
 def _headers(event: Outgoing) -> dict[str, str]:
     origin = event.origin
-    at = origin.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    source = f"{SOURCE}/{origin.source}"
-    named = envelope.cloud_event_headers(event.subject, dedupe_key=event.key, source=source, at=at)
-    about = {} if event.subject == subjects.START else {envelope.RUN_ID: event.about}
-    traced = {TRACEPARENT: origin.traceparent} if context_of(origin.traceparent) and origin.traceparent else {}
-    return named | about | traced
+    source, about = f"{SOURCE}/{origin.source}", "" if event.subject == subjects.START else event.about
+    at = origin.at.astimezone(UTC)
+    headers = envelope.event_headers(event.subject, dedupe_key=event.key, source=source, at=at, run_id=about)
+    if context_of(origin.traceparent) and origin.traceparent:
+        headers[TRACEPARENT] = origin.traceparent
+    return headers
 
 
 _GITHUB_FIELDS = {

@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Self
 
+from pydantic_core import to_jsonable_python
+
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, Transition, WakeAccepted
 from agent_service.core.limits import awaited_children, withdrawn_children
@@ -47,7 +49,7 @@ class ChangeRecord:
 
     @cached_property
     def payloads(self) -> list[tuple[str, dict[str, Any]]]:
-        return [(one.subject, json.loads(one.body)["payload"]) for one in self.messages]
+        return [(one.subject, to_jsonable_python(one.payload)) for one in self.messages]
 
     @property
     def asks(self) -> OpenCall | None:

@@ -1,13 +1,13 @@
 """The agent's adapters on a real bus: positions, deduplication, room."""
 
 import asyncio
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic_core import to_json
 
 from agent_service.admission import limits
 from agent_service.admission.limits import Capacity
@@ -26,7 +26,7 @@ from schemas import keys, subjects
 from schemas.envelope import SIGNATURE
 
 REQUEST = subjects.tool_request("echo")
-BODY = json.dumps({"type": REQUEST, "payload": {"run_id": "r"}}, separators=(",", ":")).encode()
+PAYLOAD = {"run_id": "r"}
 KEY = "agentic:run:r:said"
 
 
@@ -81,7 +81,7 @@ def publisher(bus: NatsLink, folder: Path) -> Publisher:
 
 
 async def test_a_request_with_a_newer_capability_is_the_same_request(bus: NatsLink, tmp_path: Path) -> None:
-    request = OutgoingMessage(subject=REQUEST, key=KEY, body=BODY, run_id="r", proves=("r", "1"))
+    request = OutgoingMessage(REQUEST, KEY, PAYLOAD, "r", proves=("r", "1"))
     for _ in range(2):
         await publisher(bus, tmp_path).publish(request, at=datetime.now(UTC))
     assert (await bus.client.jetstream().stream_info(subjects.STREAM_REQUESTS)).state.messages == 1
@@ -91,7 +91,7 @@ async def test_an_announcement_that_the_agent_took_from_its_queue_is_not_stored_
     bus: NatsLink, tmp_path: Path
 ) -> None:
     ours = publisher(bus, tmp_path)
-    announcement = OutgoingMessage(subject=subjects.START, key="agentic:start:w", body=BODY, run_id="r")
+    announcement = OutgoingMessage(subjects.START, "agentic:start:w", PAYLOAD, "r")
     await ours.publish(announcement, at=datetime.now(UTC))
     queue = await bus.client.jetstream().pull_subscribe_bind(subjects.DURABLE_STARTS, subjects.STREAM_STARTS)
     await (await queue.fetch(1))[0].ack_sync()
@@ -103,8 +103,9 @@ async def test_an_announcement_that_the_agent_took_from_its_queue_is_not_stored_
 async def test_an_ending_that_somebody_said_before_without_a_signature_is_said_with_one(
     bus: NatsLink, tmp_path: Path
 ) -> None:
-    await bus.publish(subjects.COMPLETED, BODY, msg_id=KEY, headers={SIGNATURE: f"k1.{'A' * 86}"})
-    ours, ending = publisher(bus, tmp_path), OutgoingMessage(subject=subjects.COMPLETED, key=KEY, body=BODY, run_id="r")
+    body = to_json({"type": subjects.COMPLETED, "payload": PAYLOAD, "dedupe_key": KEY})
+    await bus.publish(subjects.COMPLETED, body, msg_id=KEY, headers={SIGNATURE: f"k1.{'A' * 86}"})
+    ours, ending = publisher(bus, tmp_path), OutgoingMessage(subjects.COMPLETED, KEY, PAYLOAD, "r")
     await ours.publish(ending, at=datetime.now(UTC))
     stored = await bus.stored(subjects.STREAM, 2)
     assert stored is not None

@@ -94,7 +94,12 @@ def message_of(request: ToolRequest, route: str = "jina-reader") -> tuple[str, b
     subject = subjects.tool_request(route)
     envelope = Envelope[ToolRequest](type=subject, payload=request, dedupe_key=key)
     described = headers.event_headers(
-        subject, dedupe_key=key, source="/test", at="2026-11-21T12:00:00Z", run_id=request.run_id, trace_id=TRACE
+        subject,
+        dedupe_key=key,
+        source="/test",
+        at=datetime(2026, 11, 21, 12, tzinfo=UTC),
+        run_id=request.run_id,
+        trace_id=TRACE,
     )
     return subject, envelope.body(), described
 

@@ -118,7 +118,7 @@ def test_whatever_was_refused_is_told(body: bytes, headers: dict[str, str]) -> N
 
 
 def of_event(dedupe_key: str = "agentic:run:r:completed") -> dict[str, str]:
-    about: dict[str, Any] = {"source": "agentic-loop", "at": "2026-11-21T12:00:00Z", "run_id": "r", "trace_id": TRACE}
+    about: dict[str, Any] = {"source": "agentic-loop", "at": AT, "run_id": "r", "trace_id": TRACE}
     return envelope.event_headers("agent.completed", dedupe_key=dedupe_key, **about)
 
 

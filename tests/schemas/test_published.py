@@ -1,6 +1,7 @@
 """Generated AsyncAPI document, JSON Schemas and samples agree with the code."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ def test_keys_are_stable() -> None:
 def test_every_event_is_stored_and_says_where_and_the_headers_are_those_that_the_code_sets(
     document: dict[str, Any],
 ) -> None:
-    of_event = envelope.event_headers("t", dedupe_key="k", source="s", at="now", run_id="r", trace_id="0" * 32)
+    about: dict[str, Any] = {"dedupe_key": "k", "source": "s", "at": datetime.now(UTC)}
+    of_event = envelope.event_headers("t", **about, run_id="r", trace_id="0" * 32)
     assert set(HEADERS) == {"Nats-Msg-Id", *of_event}
     for event in DEDUPE_KEYS:
         stream = document["channels"][event]["x-jetstream"]["stream"]

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from pydantic_core import to_json
 
 from agent_service.core import limits
 from agent_service.core.brief import Grant, LimitRefused
@@ -24,7 +25,6 @@ from ductile_gateway.calls.artifacts import digest_in_name
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
-from schemas.envelope import with_capability
 from schemas.events import AgenticStart, ToolResult
 from tests.core.cues import RUN_ID, answer, asks_agents, child_of, done, plans, returns, takes
 from tests.core.script import Script
@@ -89,10 +89,11 @@ class Agent:
     def results(self) -> list[ToolResult]:
         told = [one for one in self.said if one.subject == subjects.TOOL_RESULT]
         assert all(one.proves for one in told), "each brings the capability of its request"
-        return [ToolResult.model_validate(json.loads(one.body)["payload"]) for one in told]
+        return [ToolResult.model_validate(one.payload) for one in told]
 
     async def hears(self, effect: OutgoingMessage, *, capable: bool = True) -> None:
-        body = with_capability(effect.body, self.capabilities.of_request(effect.proves)) if capable else effect.body
+        proven = {"capability": self.capabilities.of_request(effect.proves)} if capable else {}
+        body = to_json({"type": effect.subject, "payload": {**proven, **effect.payload}})
         await self.children.receive(InboundMessage(subject=effect.subject, body=body, place="7"))
 
 

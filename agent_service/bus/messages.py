@@ -260,15 +260,12 @@ class DroppedResults:
             self._compare(msg_id, waiting)
 
     async def hear(self, message: Msg) -> None:
-        msg_id = (message.headers or {}).get(MSG_ID)
+        msg_id, body = (message.headers or {}).get(MSG_ID), message.data
         if msg_id is None or len(msg_id) > LONGEST_ID:
             return
         if msg_id in self._stored:
-            self._compare(msg_id, message.data)
-        else:
-            self._wait(msg_id, message.data)
-
-    def _wait(self, msg_id: str, body: bytes) -> None:
+            self._compare(msg_id, body)
+            return
         bodies = self._waiting.setdefault(msg_id, [])
         if body in bodies:
             return

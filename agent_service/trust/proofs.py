@@ -32,7 +32,7 @@ class Capabilities:
     ring: KeyRing
 
     def of_request(self, proves: tuple[str, ...]) -> str:
-        return self.ring.mac(OF_CAPABILITIES, *proves)
+        return self.ring.keys[0].mac(OF_CAPABILITIES, proves)
 
     def proves(self, request: ToolRequest) -> bool:
         return bool(request.capability) and self._proves(request.capability or "", request)
@@ -109,7 +109,7 @@ def _public(key: Key, older: Key | None) -> AgentKey:
 
 
 def sealed_head(ring: KeyRing, run_id: str, seq: int, head: str) -> str:
-    return f"{seq}.{head}.{ring.mac(OF_HEADS, run_id, str(seq), head)}"
+    return f"{seq}.{head}.{ring.keys[0].mac(OF_HEADS, (run_id, str(seq), head))}"
 
 
 def open_sealed_head(ring: KeyRing, run_id: str, told: str) -> tuple[int, str] | None:

@@ -131,9 +131,6 @@ class KeyRing:
                     self._keys, self._version = read(self._file), version
         return self._keys
 
-    def mac(self, purpose: str, *parts: str | bytes) -> str:
-        return self.keys[0].mac(purpose, parts)
-
     def checks(self, mac: str, purpose: str, *parts: str | bytes) -> bool:
         """True if `mac` was made of these parts with any key of the ring. Takes constant time."""
         made_with, keys = mac.partition(".")[0], self.keys

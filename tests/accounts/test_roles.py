@@ -83,7 +83,19 @@ async def test_a_run_is_done_by_all_roles_together_and_nothing_is_denied(tmp_pat
                     assert await answers_with(api, page, ""), page
                 checked = await asyncio.to_thread(agentic, "doctor", "--config", tmp_path / "agentic.yaml", "--json")
                 assert [check for check in checked.document["checks"] if check["mark"] == "wrong"] == []
+                async with bus.login("operator") as operator:
+                    await looked_after(api, operator)
         assert bus.violations() == []
+
+
+async def looked_after(api: httpx2.AsyncClient, operator: NatsLink) -> None:
+    """An operator publishes, cancels and looks."""
+    unknown = "run_01M808MS3MJ9K8CQKG3J135SFS"
+    await operator.publish(subjects.START, b'{"goal": ""}', msg_id="bad", headers={})
+    await until(lambda: answers_with(api, "/v1/dead-letters", "agentic.start"))
+    body = json.dumps({"run_id": unknown}).encode()
+    await operator.publish(subjects.CANCEL, body, msg_id="cancel", headers={})
+    assert (await asked(operator, "status", run_id=unknown))["error"]["code"] == "unknown_run"
 
 
 async def is_on_offer(bus: House) -> bool:
@@ -92,19 +104,6 @@ async def is_on_offer(bus: House) -> bool:
             return EXECUTOR.encode() in await link.request(subjects.CATALOG, b"", timeouts_s=(1,))
         except TryAgain:
             return False
-
-
-async def test_an_operator_publishes_cancels_and_looks(tmp_path: Path) -> None:
-    unknown = "run_01M808MS3MJ9K8CQKG3J135SFS"
-    with served(tmp_path / "nats") as bus:
-        assert (await asyncio.to_thread(bus.set_up)).code == 0
-        async with at_work(bus, tmp_path, ASKS_BOTH) as (api, _), bus.login("operator") as operator:
-            await operator.publish(subjects.START, b'{"goal": ""}', msg_id="bad", headers={})
-            await until(lambda: answers_with(api, "/v1/dead-letters", "agentic.start"))
-            body = json.dumps({"run_id": unknown}).encode()
-            await operator.publish(subjects.CANCEL, body, msg_id="cancel", headers={})
-            assert (await asked(operator, "status", run_id=unknown))["error"]["code"] == "unknown_run"
-        assert bus.violations() == []
 
 
 async def test_what_an_agent_is_denied_that_it_needs_makes_it_not_ready_and_is_reported(tmp_path: Path) -> None:

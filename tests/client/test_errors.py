@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -59,41 +60,29 @@ def test_a_program_that_is_interrupted_while_it_waits_for_events_hears_of_that_a
         next(client.events(RUN))
 
 
-@pytest.mark.parametrize(
-    ("field", "ask"),
-    [
-        ("goal", lambda client, odd: client.wake(odd)),
-        ("text", lambda client, odd: client.runs(text=odd)),
-        ("run_id", lambda client, odd: client.ask("show_run", {"run_id": odd})),
-    ],
-)
-def test_what_is_no_text_is_told(field: str, ask: Callable[[Client, str], object], unused_port: int) -> None:
-    told = pytest.raises(Invalid, match=f"{field} cannot be sent .it is not UTF-8 text")
-    with Client(f"http://127.0.0.1:{unused_port}") as client, told:
-        ask(client, "caf\udce9")
-
-
 def test_a_token_and_a_login_in_the_address_are_not_both_sent() -> None:
     with pytest.raises(Invalid, match="only one of them"):
         Client("http://me:secret@127.0.0.1", token="t" * 16)
 
 
-def test_an_operation_that_there_is_not_or_that_lacks_its_run_is_told(unused_port: int) -> None:
+NO_TEXT = "caf\udce9"
+NO_PATHS = ("../plan.md", "artifacts/../../../../health", "/etc/passwd", NO_TEXT, "")
+UNASKED: list[tuple[str, Callable[[Client], object]]] = [
+    ("goal cannot be sent .it is not UTF-8 text", lambda client: client.wake(NO_TEXT)),
+    ("text cannot be sent .it is not UTF-8 text", lambda client: client.runs(text=NO_TEXT)),
+    ("run_id cannot be sent .it is not UTF-8 text", lambda client: client.ask("show_run", {"run_id": NO_TEXT})),
+    ("there is no operation 'nope'", lambda client: client.ask("nope")),
+    ("needs path parameter 'run_id'", lambda client: client.ask("show_run")),
+    *(("no (path|id) of a", partial(Client.read, run=RUN, path=path)) for path in NO_PATHS),
+    ("no (path|id) of a", lambda client: client.read("..", "plan.md")),
+]
+
+
+def test_what_cannot_be_asked_is_told_before_anything_is_sent(unused_port: int) -> None:
     with Client(f"http://127.0.0.1:{unused_port}", patience_s=0) as client:
-        for operation, says in (
-            ("nope", "there is no operation 'nope'"),
-            ("show_run", "needs path parameter 'run_id'"),
-        ):
+        for says, ask in UNASKED:
             with pytest.raises(Invalid, match=says):
-                client.ask(operation)
-
-
-def test_no_file_of_a_run_leads_to_another_call(unused_port: int) -> None:
-    paths = ("../plan.md", "artifacts/../../../../health", "/etc/passwd", "caf\udce9", "")
-    with Client(f"http://127.0.0.1:{unused_port}", patience_s=0) as client:
-        for run, path in (*((RUN, path) for path in paths), ("..", "plan.md")):
-            with pytest.raises(Invalid, match=r"no (path|id) of a"):
-                client.read(run, path)
+                ask(client)
 
 
 HOSTILE = [

@@ -15,7 +15,6 @@ from tests.http.house import serving
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-CHUNKED = b"POST /whole HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n"
 LONG = 16 * 1024 * 1024
 """More than the kernel keeps for a reader."""
 OK, BAD = b"HTTP/1.1 200", b"HTTP/1.1 400"
@@ -39,7 +38,7 @@ async def greet(scope: Scope, receive: Receive, send: Send) -> None:
         await request.body()
     if scope["path"] == "/long":
         await PlainTextResponse("x" * LONG)(scope, receive, send)
-    await PlainTextResponse("late" if "x-late" in request.headers else "hello")(scope, receive, send)
+    await PlainTextResponse("hello")(scope, receive, send)
 
 
 @pytest.fixture
@@ -104,10 +103,6 @@ async def test_what_means_nothing_keeps_no_connection_open(port: int, first: byt
     reader, writer = await connect(port, first)
     assert (await reader.readuntil(b"hello")).startswith(OK)
     assert await trickle((reader, writer), more) == b""
-
-
-async def test_what_follows_a_body_is_no_header(port: int) -> None:
-    assert (await all_of(await connect(port, CHUNKED + b"0\r\nX-Late: yes\r\n\r\n"))).endswith(b"hello")
 
 
 async def test_the_longest_silent_connection_makes_room_for_one_that_comes(port: int) -> None:

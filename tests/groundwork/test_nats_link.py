@@ -158,17 +158,6 @@ def test_settings_that_cannot_be_used_are_refused_by_name_and_no_login_is_shown(
     assert not any(login in shown for login in ("sh0rt", "me:", RIGHT))
 
 
-async def test_a_wrong_password_is_told_at_once(tmp_path: Path, unused_port: int) -> None:
-    users = {"users": [{"user": "agent", "password": RIGHT}]}
-    async with (
-        server_with(tmp_path, unused_port, {"authorization": users}) as address,
-        connect(NatsSettings(urls=(address,), user="agent", password=RIGHT)),
-        asyncio.timeout(AT_ONCE_S),
-    ):
-        with pytest.raises(Misconfigured, match="login"):
-            await connect(NatsSettings(urls=(address,), user="agent", password=WRONG)).__aenter__()
-
-
 async def test_a_key_that_is_none_is_told_and_not_shown(tmp_path: Path) -> None:
     (tmp_path / "agent.nk").write_text(WRONG)
     with pytest.raises(Misconfigured, match=r"login .* cannot be used \(ErrInvalidSeed\)"):

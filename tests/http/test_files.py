@@ -41,8 +41,7 @@ async def code(client: httpx2.AsyncClient, path: str) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-@pytest.mark.usefixtures("folder")
-async def test_a_file_is_a_download_that_no_browser_shows(client: httpx2.AsyncClient) -> None:
+async def test_a_file_is_a_download_that_no_browser_shows(client: httpx2.AsyncClient, folder: Path) -> None:
     kinds = {
         "plan.md": "text/markdown; charset=utf-8",
         "artifacts/a.json": "application/json",
@@ -55,11 +54,8 @@ async def test_a_file_is_a_download_that_no_browser_shows(client: httpx2.AsyncCl
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "sandbox" in answer.headers["content-security-policy"]
         assert answer.headers["cache-control"] == "no-store"
-
-
-async def test_a_file_too_large_to_be_sent_is_not_read(client: httpx2.AsyncClient, folder: Path) -> None:
     os.truncate(folder / "artifacts" / "huge.bin", MAX_BYTES + 1)
-    assert await code(client, "artifacts/huge.bin") == (409, "too_large_to_send")
+    assert await code(client, "artifacts/huge.bin") == (409, "too_large_to_send"), "it is not even read"
 
 
 async def test_an_artifact_can_be_had_with_the_entry_that_names_it_and_only_as_it_was_recorded(

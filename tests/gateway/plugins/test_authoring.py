@@ -79,7 +79,7 @@ def test_each_copy_of_the_helper_is_the_one_that_new_brings() -> None:
     assert [str(copy) for copy in copies if copy.read_text() != brought] == []
 
 
-def test_a_call_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+def test_a_call_that_cannot_be_made_says_why_and_an_answer_steers_no_terminal(tmp_path: Path) -> None:
     words(tmp_path)
     for arguments, why in (
         (("wrds", "handle", EXAMPLE), "there is no tool wrds: there is words"),
@@ -89,6 +89,8 @@ def test_a_call_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     ):
         refused = gateway(tmp_path, "call", *arguments)
         assert (refused.returncode, why in refused.stderr) == (2, True), refused
+    shown = gateway(tmp_path, "call", "words", "handle", r'{"text": "\u001b]0;owned\u0007\u202e"}').stdout
+    assert ("owned" in shown, set(shown) & set("\x1b\x07\u202e")) == (True, set())
 
 
 def test_a_call_shows_which_wishes_are_refused_and_keeps_all_artifacts(tmp_path: Path) -> None:
@@ -103,12 +105,6 @@ def test_a_call_shows_which_wishes_are_refused_and_keeps_all_artifacts(tmp_path:
     answered(result="x" * 20_000, artifacts=[{"name": "output.txt", "content_type": "text/plain", "text": "its own"}])
     kept = {path.name: len(path.read_text()) for path in (tmp_path / "kept").iterdir()}
     assert kept == {"output.txt": 7, "2-output.txt": 20_000}
-
-
-def test_an_answer_steers_no_terminal(tmp_path: Path) -> None:
-    words(tmp_path)
-    shown = gateway(tmp_path, "call", "words", "handle", r'{"text": "\u001b]0;owned\u0007\u202e"}').stdout
-    assert ("owned" in shown, set(shown) & set("\x1b\x07\u202e")) == (True, set())
 
 
 async def test_a_tool_that_is_new_changed_or_gone_while_the_gateway_runs_is_so_on_offer(

@@ -91,20 +91,17 @@ async def test_at_its_deadline_a_plugin_is_stopped_with_all_its_processes(tmp_pa
     await until(lambda: not alive(tmp_path))
 
 
-async def test_the_record_of_a_call_that_is_stored_goes_without_a_further_call(tmp_path: Path) -> None:
-    plugins, call = local_plugins(tmp_path), probe("show", word="x")
-    await plugins.run(call)
-    await plugins.forget(call.key)
-    await until(lambda: not records(tmp_path))
-
-
-async def test_one_call_is_run_once_however_often_it_is_asked_for_at_once(tmp_path: Path) -> None:
+async def test_one_call_is_run_once_however_often_it_is_asked_for_at_once_and_its_record_goes_once_it_is_stored(
+    tmp_path: Path,
+) -> None:
     plugins, file = local_plugins(tmp_path), tmp_path / "file"
     call = probe("record", file=str(file))
     results = await asyncio.gather(*(plugins.run(call) for _ in range(8)), return_exceptions=True)
     assert sum(isinstance(result, ToolOutcome) for result in results) == 1
     assert sum(isinstance(result, AlreadyStarted) for result in results) == 7
     assert lines(file) == 1
+    await plugins.forget(call.key)
+    await until(lambda: not records(tmp_path))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="is of root")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy import operator_actions as ops
+from tests.deploy import systemd_machine as ops
 from tests.deploy.systemd_machine import Machine, booted, needs_boot
 
 pytestmark = [needs_boot, pytest.mark.timeout(900)]

@@ -1,7 +1,6 @@
 """The relay in a world in memory: runs, publishes, and resumes after a restart."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -343,20 +342,6 @@ async def test_an_artifact_never_takes_the_place_of_an_earlier_one_also_if_the_l
     paths = [result.result.artifact_path for result in world.bus.results if result.result]
     kept = [world.artifacts.kept[str(path).replace("artifacts", RUN, 1)][0] for path in paths]
     assert (paths[0], kept) == ("artifacts/critique.md", [b"of step 1", b"of step 2", b"of step 3"])
-
-
-async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool() -> None:
-    world, told, forged = World(), hashlib.sha256(b"told").hexdigest(), []
-    wanted = [(ProducedArtifact("a.md", "text/markdown", b"told"), ["a.md"])]
-    await world.ledger.name_artifacts(RUN, "call-1", wanted, at=NOON)
-    for step, name in enumerate(("a.md", f"fetch-02-relayed-{told[:16]}.txt"), start=1):
-        for attempt, content in enumerate((b"told", b"forged"), start=1):
-            world.artifacts.kept[f"{RUN}/{name}"] = content, "text/plain"
-            request = a_request("read", {"document": f"artifacts/{name}"}, step=step, attempt=attempt)
-            await world.relay().take(asked_for(request))
-        forged.append(world.bus.results[-1].error)
-    assert outcomes(world) == ["ok", "artifact_changed"] * 2
-    assert [error.retryable for error in forged] == [False, False]
 
 
 async def test_an_end_that_is_seen_after_the_call_was_answered_in_doubt_is_told_once_under_a_key_of_its_own() -> None:

@@ -48,6 +48,7 @@ from tests.gateway.parts import (
     asked_for,
     message_of,
     offering,
+    outcomes,
     result_in,
 )
 
@@ -198,6 +199,20 @@ def test_the_excerpt_repeats_nothing_that_the_summary_shows() -> None:
     told = output(fit, LOGO, text)
     assert "excerpt" not in told
     assert (told["artifact_path"], told["content_type"]) == ("artifacts/output.txt", "text/plain")
+
+
+async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool() -> None:
+    world, told, forged = World(), hashlib.sha256(b"told").hexdigest(), []
+    wanted = [(ProducedArtifact("a.md", "text/markdown", b"told"), ["a.md"])]
+    await world.ledger.name_artifacts(RUN, "call-1", wanted, at=NOON)
+    for step, name in enumerate(("a.md", f"fetch-02-relayed-{told[:16]}.txt"), start=1):
+        for attempt, content in enumerate((b"told", b"forged"), start=1):
+            world.artifacts.kept[f"{RUN}/{name}"] = content, "text/plain"
+            request = a_request("read", {"document": f"artifacts/{name}"}, step=step, attempt=attempt)
+            await world.relay().take(asked_for(request))
+        forged.append(world.bus.results[-1].error)
+    assert outcomes(world) == ["ok", "artifact_changed"] * 2
+    assert [error.retryable for error in forged] == [False, False]
 
 
 def test_large_text_and_large_output_become_artifacts_with_a_line_for_each_value() -> None:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import aiosqlite
 
@@ -28,7 +28,7 @@ from groundwork.service import store_folder
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.errors import is_damage, is_file_error, read_only, read_only_uri, storage_error
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit
-from groundwork.sqlite.reserve import SPARE_PAGES, DiskReserve, cut_off, has_room
+from groundwork.sqlite.reserve import ENOUGH, SPARE_PAGES, DiskReserve, cut_off, free_beside
 
 T = TypeVar("T")
 Values = tuple[object, ...]
@@ -46,63 +46,61 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class SqliteFile:
-    """Every method raises TryAgain, also while closing, and Broken. `trouble`: why the last write was not stored, or
-    "". `_at_once` reads on the event loop, and `_reader` in a thread."""
+    """Every method raises TryAgain, also while closing, and Broken. `_at_once` reads on the event loop, `_reader` in a
+    thread."""
 
     path: Path
     _writer: GroupCommit | None
     _at_once: sqlite3.Connection
     _reader: aiosqlite.Connection
-    trouble: str = ""
     closing: bool = False
 
-    async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
+    @property
+    def trouble(self) -> str:
+        """The reason why the last write was not stored; empty if it was."""
+        return self._writer.trouble if self._writer else ""
+
+    def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> Awaitable[T]:
         """Returns the result of `work`, once durable. Raises its errors, and Misconfigured for a file opened read-only.
         `makes_room`: it may use the reserve."""
-        try:
-            stored = await self._require_writer().write(work, makes_room=makes_room)
-        except (TryAgain, Broken) as error:
-            self._set_trouble(str(error))
-            raise
-        if self.trouble and not makes_room:  # a write that makes room proves nothing for others
-            self._set_trouble("")
-        return stored
+        return (self._writer or self._refuse()).write(work, makes_room=makes_room)
+
+    def later(self, work: Callable[[sqlite3.Connection], object], *, makes_room: bool = False) -> None:
+        """Writes with the next group, without a waiter. A crash or a full disk may lose it, and so may closing."""
+        if self._writer is not None and not self.closing:
+            self._writer.write(work, makes_room=makes_room).add_done_callback(self._report_loss)
 
     @contextlib.contextmanager
     def making_room(self) -> Iterator[None]:
         """Inside, on a full disk, only works that make room are written, from the reserve."""
-        writer = self._require_writer()
+        writer = self._writer or self._refuse()
         writer.making_room = True
         try:
             yield
         finally:
             writer.making_room = False
-            if not self.closing:
-                writer.later(lambda _: None, makes_room=True)  # the reserve is put back before it
+            self.later(lambda _: None, makes_room=True)  # the reserve is put back before it
 
     def observe(self, on_commit: OnCommit) -> None:
-        self._require_writer().on_commit = on_commit
-
-    def _require_writer(self) -> GroupCommit:
-        if self._writer is None:
-            raise Misconfigured(f"{self.path} was opened to be read only")
-        return self._writer
-
-    def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Writes with the next group. A crash may lose it, and so may closing."""
-        if self._writer is not None and not self.closing:
-            self._writer.later(work)
+        (self._writer or self._refuse()).on_commit = on_commit
 
     def look_up(self, statement: str, values: Values = ()) -> list[Any]:
         """Reads rows by key on the event loop: some 50 µs from cached pages, less than a hand-over to a thread."""
-        with self._file_errors():
+        if self.closing:
+            self._refuse_closing()
+        try:
             return self._at_once.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            self._fail(error)
 
     async def read(self, statement: str, values: Values = ()) -> list[Any]:
         """Reads in another thread, for statements that may take long."""
-        with self._file_errors():
-            rows: Iterable[Any] = await self._reader.execute_fetchall(statement, values)
-            return list(rows)
+        if self.closing:
+            self._refuse_closing()
+        try:
+            return list(await self._reader.execute_fetchall(statement, values))
+        except sqlite3.Error as error:
+            self._fail(error)
 
     @contextlib.asynccontextmanager
     async def snapshot(self) -> AsyncIterator[None]:
@@ -120,26 +118,21 @@ class SqliteFile:
 
     async def shrink(self) -> bool:
         """Cuts some free pages off the file. True if there are more; others write in between."""
-        spare = SPARE_PAGES if has_room(self.path) else 0
+        spare = SPARE_PAGES if free_beside(self.path) > ENOUGH else 0
         return await self.write(partial(cut_off, spare=spare), makes_room=True)
 
-    @contextlib.contextmanager
-    def _file_errors(self) -> Iterator[None]:
-        if self.closing:
-            raise TryAgain(f"{self.path} is closing: read again after the next start")
-        try:
-            yield
-        except sqlite3.Error as error:
-            if not is_file_error(error):
-                raise
-            raise storage_error(error, self.path) from error
+    def _fail(self, error: sqlite3.Error) -> NoReturn:
+        raise storage_error(error, self.path) if is_file_error(error) else error
 
-    def _set_trouble(self, trouble: str) -> None:
-        if trouble and not self.trouble:
-            log.error("nothing can be stored: %s", trouble)
-        elif self.trouble and not trouble:
-            log.warning("the store accepts writes again", extra={"file": self.path.name})
-        self.trouble = trouble
+    def _refuse_closing(self) -> NoReturn:
+        raise TryAgain(f"{self.path} is closing: read again after the next start")
+
+    def _refuse(self) -> NoReturn:
+        raise Misconfigured(f"{self.path} was opened to be read only")
+
+    def _report_loss(self, written: asyncio.Future[Any]) -> None:
+        if not written.cancelled() and (error := written.exception()):
+            log.error("housekeeping was not stored in %s: %r", self.path, error)
 
 
 Opener = Callable[[Path, Traversable, bool, bool], AbstractAsyncContextManager[SqliteFile]]

@@ -16,13 +16,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from groundwork.service.errors import Broken, TryAgain
 from groundwork.sqlite.errors import Full, full_error, is_file_error, storage_error
-from groundwork.sqlite.reserve import DiskReserve, checkpoint, cut_off, has_room
+from groundwork.sqlite.reserve import ENOUGH, DiskReserve, checkpoint, cut_off, free_beside
 from groundwork.telemetry.metrics import Instruments
 
 T = TypeVar("T")
@@ -39,8 +38,8 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True, eq=False)
 class _Work(Generic[T]):
     run: Callable[[sqlite3.Connection], T]
-    answered: asyncio.Future[T] | None  # None: housekeeping, without a waiter
-    makes_room: bool = False
+    answered: asyncio.Future[T]
+    makes_room: bool
     error: BaseException | None = None
     value: T = field(init=False)
 
@@ -61,7 +60,9 @@ class GroupCommit:
         self._path = path
         self._reserve = reserve
         self.making_room = False
-        self.on_commit: OnCommit | None = None
+        self.on_commit: OnCommit = lambda *_: None
+        self.trouble = ""
+        """The reason why the last write was not stored; empty if it was."""
         self._connection = _open(path, durable=durable)
         if reserve:
             reserve.make()
@@ -76,13 +77,14 @@ class GroupCommit:
     def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> asyncio.Future[T]:
         """Runs `work` in a shared transaction. Awaiting it raises the work's error or TryAgain, and then nothing of it
         is stored; or Broken. The work of a cancelled caller may still be committed."""
-        answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._enqueue(_Work(work, answered, makes_room))
+        if self._closing:
+            raise TryAgain(f"{self._path} is closing and stored nothing: write again after the next start")
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[T] = loop.create_future()
+        self._works.append(_Work(work, answered, makes_room))
+        if len(self._works) == 1:
+            loop.call_soon(self._hand_over)
         return answered
-
-    def later(self, work: Callable[[sqlite3.Connection], object], *, makes_room: bool = False) -> None:
-        """Housekeeping, without a waiter. A crash or a full disk can lose it."""
-        self._enqueue(_Work(work, None, makes_room))
 
     async def close(self) -> None:
         if not self._closing:
@@ -91,69 +93,57 @@ class GroupCommit:
             self._queue.put(None)
         await asyncio.to_thread(self._writer.join)
 
-    def _enqueue(self, item: _Work[Any]) -> None:
-        if self._closing:
-            raise TryAgain(f"{self._path} is closing and stored nothing: write again after the next start")
-        self._works.append(item)
-        if len(self._works) == 1:
-            asyncio.get_running_loop().call_soon(self._hand_over)
-
     def _hand_over(self) -> None:
         works, self._works = self._works, []
         if works:
             self._queue.put(works)
 
     def _run(self) -> None:
-        more = True
-        while more:
-            group, more = self._gather()
-            try:
+        batch: list[_Work[Any]] | None = []
+        while batch is not None:
+            group, batch = list[_Work[Any]](), self._queue.get()
+            with contextlib.suppress(queue.Empty):
+                while batch is not None:
+                    group += batch
+                    batch = self._queue.get_nowait()
+            if group:
                 self._commit_group(group)
-            except Exception as error:  # noqa: BLE001 - the folder is gone, for example: no caller may be left waiting
-                self._fail(group, error)
-            self._answer(group)
+                with contextlib.suppress(RuntimeError):  # the loop is closed: there is no waiter any more
+                    group[0].answered.get_loop().call_soon_threadsafe(self._answer, group)
         # If this fails nothing is lost: what is committed stays in the WAL, which the next start reads.
         self._put_back()
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
 
-    def _gather(self) -> tuple[list[_Work[Any]], bool]:
-        """All that is queued; False with the last group."""
-        group, batch = list[_Work[Any]](), self._queue.get()
-        with contextlib.suppress(queue.Empty):
-            while batch is not None:
-                group += batch
-                batch = self._queue.get_nowait()
-        return group, batch is not None
-
     def _commit_group(self, group: list[_Work[Any]]) -> None:
         """A failed commit fails every work, also one that refused by itself, because it may have seen another's row."""
-        if self._broken_by:
-            self._fail(group, self._broken_by)
-            return
-        allowed = self._allowed(group)
-        self._commit_or_fail(allowed)
-        if self.making_room and self._reserve:
-            makers = [item for item in allowed if item.makes_room and isinstance(item.error, Full)]
-            if makers and self._reserve.give():
-                self._commit_or_fail(makers)
-
-    def _commit_or_fail(self, group: list[_Work[Any]]) -> None:
-        todo = list(group)
         try:
-            while todo and (spoiler := self._transaction(todo)):
-                todo.remove(spoiler)
-        except Exception as error:  # noqa: BLE001 - whatever it is, no caller may be left waiting
+            if self._broken_by:
+                self._fail(group, self._broken_by)
+            elif (reserve := self._reserve) and (
+                self.making_room or reserve.given or free_beside(self._path) <= ENOUGH
+            ):
+                self._commit_without_room(group, reserve)
+            else:
+                self._commit(group)
+        except Exception as error:  # noqa: BLE001 - the folder is gone, for example: no caller may be left waiting
             self._fail(group, error)
 
-    def _allowed(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
+    def _commit_without_room(self, group: list[_Work[Any]], reserve: DiskReserve) -> None:
+        allowed = self._allowed(group, reserve)
+        try:
+            self._commit(allowed)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(allowed, error)
+        makers = [item for item in allowed if item.makes_room and isinstance(item.error, Full)]
+        if self.making_room and makers and reserve.give():
+            self._commit(makers)
+
+    def _allowed(self, group: list[_Work[Any]], reserve: DiskReserve) -> list[_Work[Any]]:
         """Works that may be written now: only those that make room while the reserve is given, or while the file has
         no room for what is in the log."""
-        reserve = self._reserve
-        if reserve is None:
-            return group
-        much = has_room(self._path)
+        much = free_beside(self._path) > ENOUGH
         if reserve.given and (much or not self.making_room):
             self._put_back()
         if (much or self._log_begins_again()) and not reserve.given:
@@ -169,11 +159,19 @@ class GroupCommit:
             checkpoint(self._connection)
         except sqlite3.Error:
             if self.making_room:
-                self._commit_or_fail([_Work(partial(cut_off, spare=0), None)])
-                with contextlib.suppress(sqlite3.Error):
-                    checkpoint(self._connection)
+                self._cut_off()
             return False
         return True
+
+    def _cut_off(self) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            cut_off(self._connection, spare=0)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._fail([], error)
+        with contextlib.suppress(sqlite3.Error):
+            checkpoint(self._connection)
 
     def _put_back(self) -> None:
         if self._reserve and self._reserve.given:
@@ -183,30 +181,32 @@ class GroupCommit:
             finally:
                 self._connection.execute(f"PRAGMA busy_timeout={int(BUSY_S * 1000)}")
 
-    def _transaction(self, group: list[_Work[Any]]) -> _Work[Any] | None:
-        """Runs the group in one transaction. Returns a work that raised after it wrote; the group is rolled back."""
-        connection = self._connection
-        began = time.perf_counter()
-        connection.execute("BEGIN IMMEDIATE")
-        for item in group:
-            changes = connection.total_changes
-            _perform(item, connection)
-            # SQLite ends the transaction by itself after some errors, such as those of INSERT OR ROLLBACK.
-            if not connection.in_transaction:
-                item.error = item.error or RuntimeError("a work ended the transaction that it shares with others")
-                return item
-            if item.error is not None and connection.total_changes != changes:
-                connection.execute("ROLLBACK")
-                return item
-        synced_from = time.perf_counter()
-        connection.execute("COMMIT")
-        ended = time.perf_counter()
-        try:
-            if self.on_commit:
-                self.on_commit(len(group), ended - began, ended - synced_from)
-        except Exception:  # the group is durable, whatever an observer raises
-            log.exception("a commit could not be told of")
-        return None
+    def _commit(self, group: list[_Work[Any]]) -> None:
+        """Runs the group in one transaction, and again without a work that raised after it wrote."""
+        connection, todo = self._connection, list(group)
+        while todo:
+            began = time.perf_counter()
+            connection.execute("BEGIN IMMEDIATE")
+            for item in todo:
+                changes = connection.total_changes
+                _perform(item, connection)
+                # SQLite ends the transaction by itself after some errors, such as those of INSERT OR ROLLBACK.
+                if not connection.in_transaction:
+                    item.error = item.error or RuntimeError("a work ended the transaction that it shares with others")
+                    break
+                if item.error is not None and connection.total_changes != changes:
+                    connection.execute("ROLLBACK")
+                    break
+            else:
+                synced_from = time.perf_counter()
+                connection.execute("COMMIT")
+                ended = time.perf_counter()
+                try:
+                    self.on_commit(len(todo), ended - began, ended - synced_from)
+                except Exception:  # the group is durable, whatever an observer raises
+                    log.exception("a commit could not be told of")
+                return
+            todo.remove(item)
 
     def _fail(self, group: list[_Work[Any]], cause: Exception) -> None:
         for item in group:
@@ -220,15 +220,24 @@ class GroupCommit:
                 self._connection.execute("ROLLBACK")
 
     def _answer(self, group: list[_Work[Any]]) -> None:
-        waiter = None
         for item in group:
-            if item.answered is not None:
-                waiter = item.answered
-            elif item.error is not None:
-                log.error("housekeeping was not stored in %s: %r", self._path, item.error)
-        if waiter is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: there is no waiter any more
-                waiter.get_loop().call_soon_threadsafe(_wake, group)
+            if isinstance(item.error, TryAgain | Broken):
+                self._note(str(item.error))
+            elif self.trouble and item.error is None and not item.makes_room:  # that proves nothing for others
+                self._note("")
+            if item.answered.done():
+                continue
+            if item.error is None:
+                item.answered.set_result(item.value)
+            else:
+                item.answered.set_exception(item.error)
+
+    def _note(self, trouble: str) -> None:
+        if trouble and not self.trouble:
+            log.error("nothing can be stored: %s", trouble)
+        elif self.trouble and not trouble:
+            log.warning("the store accepts writes again", extra={"file": self._path.name})
+        self.trouble = trouble
 
 
 def _open(path: Path, *, durable: bool) -> sqlite3.Connection:
@@ -258,16 +267,6 @@ def _perform(item: _Work[Any], connection: sqlite3.Connection) -> None:
         if is_file_error(error):
             raise
         item.error = error
-
-
-def _wake(group: list[_Work[Any]]) -> None:
-    for item in group:
-        if item.answered is None or item.answered.done():
-            continue
-        if item.error is None:
-            item.answered.set_result(item.value)
-        else:
-            item.answered.set_exception(item.error)
 
 
 class StoreMetrics:

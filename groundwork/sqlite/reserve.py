@@ -18,6 +18,8 @@ SPARE_PAGES, CUT_OFF_AT_ONCE = 1024, 200
 """Free pages that stay for later writes, and pages cut off by one write, which takes a few milliseconds."""
 MOST, PART = 4 << 20, 4
 """Bytes of the reserve: at most MOST, and a PART of what is free. A step that makes room takes one or two MiB."""
+ENOUGH = 2 * MOST
+"""Free bytes with which other writes find space beside a reserve."""
 LEAST = 4 << 10
 FOR_OPENING = 256 << 10
 """Bytes to open the database and write what belongs to it: the index of the log alone has 32 KiB."""
@@ -41,7 +43,7 @@ class DiskReserve:
     def __init__(self, database: Path) -> None:
         self._file = database.with_name(f"{database.name}-reserve")
         self.given = 0
-        if (size := _size(self._file)) and _free(self._file) < FOR_OPENING:
+        if (size := _size(self._file)) and free_beside(self._file) < FOR_OPENING:
             self._empty(size)
 
     def make(self) -> None:
@@ -50,7 +52,7 @@ class DiskReserve:
         if self._file.exists() and not (size or self.given):
             self.given = MOST
         elif not self.given:
-            self._grow((size + _free(self._file)) // PART)
+            self._grow((size + free_beside(self._file)) // PART)
 
     def give(self) -> bool:
         """Frees it. False without a reserve."""
@@ -64,7 +66,7 @@ class DiskReserve:
         """Puts back as much as there is room for, unless the log cannot be emptied yet."""
         with contextlib.suppress(sqlite3.Error, OSError):
             if checkpoint(connection, "TRUNCATE"):
-                self._grow(min(self.given, _free(self._file)))
+                self._grow(min(self.given, free_beside(self._file)))
                 self.given = 0
 
     def _empty(self, size: int) -> None:
@@ -101,15 +103,11 @@ def checkpoint(connection: sqlite3.Connection, how: str = "PASSIVE") -> bool:
     return not busy and frames == moved
 
 
-def has_room(database: Path) -> bool:
-    """True if other writes find space on the disk beside a reserve."""
-    return _free(database) > 2 * MOST
+def free_beside(path: Path) -> int:
+    """Bytes that are free on the disk of a file."""
+    disk = os.statvfs(path.parent)
+    return disk.f_bavail * disk.f_frsize
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _free(path: Path) -> int:
-    disk = os.statvfs(path.parent)
-    return disk.f_bavail * disk.f_frsize

@@ -50,7 +50,7 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
         assert (found.mark, "no room" in found.text) == ("wrong", True)
         await file.write(limit("1000000"))
         assert not any(found.mark == "wrong" for found in store_findings(file.trouble, tmp_path))
-    ours = [record.levelname for record in caplog.records if record.name == "groundwork.sqlite.file"]
+    ours = [record.levelname for record in caplog.records if record.name == "groundwork.sqlite.group_commit"]
     assert ours == ["ERROR", "WARNING"]
 
 

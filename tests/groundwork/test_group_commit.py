@@ -246,7 +246,7 @@ async def test_closing_finishes_all_that_was_asked_before_and_refuses_what_comes
     store = GroupCommit(path)
     writes = [asyncio.ensure_future(store.write(insert(number))) for number in range(50)]
     await asyncio.sleep(0)
-    store.later(insert(50))
+    store.write(insert(50))
     await store.close()
     await store.close()
     assert await asyncio.gather(*writes) == list(range(50))

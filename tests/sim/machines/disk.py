@@ -13,7 +13,6 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from groundwork.service.errors import Broken
 from groundwork.sqlite.errors import full_error, is_file_error, storage_error
 from groundwork.sqlite.file import SqliteFile, Values, migrate
 from groundwork.sqlite.group_commit import OnCommit
@@ -82,8 +81,7 @@ class Disk:
 class SimFile(SqliteFile):
     def __init__(self, path: Path, disk: Disk, process: Process, connection: sqlite3.Connection) -> None:
         self.path = path
-        self.trouble = ""
-        self.closing = False
+        self.closing, self._writer = False, None
         self._disk = disk
         self._process = process
         self._connection = connection
@@ -91,18 +89,16 @@ class SimFile(SqliteFile):
         self._makes_room = False
 
     async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
-        try:
-            self._refuse(makes_room=makes_room)
-            done = self._commit(work)
-        except Broken as error:
-            self._set_trouble(str(error))
-            raise
-        if not makes_room:
-            self._set_trouble("")
+        if self.closing:
+            raise storage_error(sqlite3.ProgrammingError("closing"), self.path)
+        if self._disk.full and not makes_room:
+            raise full_error(self.path, "the disk is full")
+        done = self._commit(work)
         await asyncio.sleep(self._disk.boundary.scheduler.random.uniform(FASTEST, SLOWEST))
         return done
 
-    def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
+    def later(self, work: Callable[[sqlite3.Connection], object], *, makes_room: bool = False) -> None:
+        del makes_room
         if not self.closing and self._process.alive:
             self._later.append(work)
             if len(self._later) == 1:
@@ -122,8 +118,12 @@ class SimFile(SqliteFile):
     def look_up(self, statement: str, values: Values = ()) -> list[Any]:
         if not self._process.alive:
             raise Killed
-        with self._file_errors():
+        if self.closing:
+            self._refuse_closing()
+        try:
             return self._connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            self._fail(error)
 
     async def read(self, statement: str, values: Values = ()) -> list[Any]:
         rows = self.look_up(statement, values)
@@ -137,12 +137,6 @@ class SimFile(SqliteFile):
         if self._process.alive:
             self._write_later()
         self.closing = True
-
-    def _refuse(self, *, makes_room: bool) -> None:
-        if self.closing:
-            raise storage_error(sqlite3.ProgrammingError("closing"), self.path)
-        if self._disk.full and not makes_room:
-            raise full_error(self.path, "the disk is full")
 
     def _commit(self, work: Callable[[sqlite3.Connection], T]) -> T:
         boundary, connection = self._disk.boundary, self._connection

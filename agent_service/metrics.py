@@ -192,7 +192,7 @@ class AgentMetrics:
         if reserved := change.reserved:
             self._made[run.run_id] = reserved
         asks = run.active_call is not None
-        if not asks and (change.ended or change.paused):
+        if not asks and change.rests:
             self.forget(run.run_id)
         elif asks and not isinstance(change.event, facts.CallReserved):
             self._asked.setdefault(run.run_id, change.entry.at)

@@ -233,7 +233,7 @@ async def load_runs(database: SqliteFile, runs: Iterable[Followed]) -> None:
 def _load(run: ArchivedRun, commits: Sequence[Commit], connection: sqlite3.Connection) -> None:
     told = run.dispatched_up_to
     for commit, position in zip(commits, run.positions, strict=True):
-        store_commit(connection, statements_of(commit, digest=run.digest, dispatched_up_to=told, position=position))
+        store_commit(statements_of(commit, digest=run.digest, dispatched_up_to=told, position=position), connection)
 
 
 async def append_runs(log: SharedLog, runs: Iterable[Followed], records: Iterable[SideRecord]) -> None:

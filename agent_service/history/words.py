@@ -260,7 +260,7 @@ class WaitReason(WaitsFor):
 
 def waiting_for(run: RunState) -> WaitReason | None:
     """None for a run that has not begun, or has ended."""
-    waits = waits_for(run)
+    waits = waits_for(run, run.due_at)
     return WaitReason(**asdict(waits), text=_wait_text(run.waiting)) if waits else None
 
 

@@ -163,12 +163,9 @@ class Commit(JournalRecord):
         return is_open - was_open
 
     @cached_property
-    def ended(self) -> bool:
-        return RunEnded in self.kinds
-
-    @cached_property
-    def paused(self) -> bool:
-        return PersonAsked in self.kinds
+    def rests(self) -> bool:
+        """True if the run has ended or paused by this entry."""
+        return RunEnded in self.kinds or PersonAsked in self.kinds
 
 
 def commit_of(before: Run | None, transition: Transition) -> Commit:

@@ -260,7 +260,7 @@ class Turns:
             try:
                 observe(commit)
             except Exception:  # an observer's error must not fail the turn
-                log.exception("an observer of a commit failed", extra={"run_id": commit.run_id})
+                log.exception("an observer of a commit failed", extra={"run_id": commit.entry.run_id})
 
 
 def asks_the_model(outcome: EventFacts) -> bool:

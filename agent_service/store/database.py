@@ -155,15 +155,15 @@ def statements_of(
     """Statements that store a commit, that of its run's row first. `digest`: of the wake, if the run may be new.
     `position`: in the journal of all runs; None: the next."""
     entry, state, run_id, due_at = commit.entry, commit.state, commit.entry.run_id, commit.state.due_at
+    at, head, status = microseconds(entry.at), bytes.fromhex(entry.hash), state.waiting.status
     row: Values = (
-        state.status.value,
         entry.seq,
-        bytes.fromhex(entry.hash),
+        head,
         str(state.summary),
-        microseconds(entry.at),
+        at,
         microseconds(due_at) if due_at else None,
         dispatched_up_to,
-        to_json(list_columns(state)).decode(),
+        to_json(list_columns(state, due_at)).decode(),
         encode_state(state),
         2 * len(entry.event.encode()) + len(entry.facts.encode()) + BYTES_PER_ENTRY,
         run_id,
@@ -172,21 +172,23 @@ def statements_of(
     if digest and commit.before is None:
         brief, parent = state.brief, state.brief.parent
         asked = state.wake_id, digest, microseconds(state.accepted_at), brief.goal, brief.caller
-        statements = [("add_run", (*row, *asked, parent.run_id if parent else None))]
+        statements = [("add_run", (status.value, *row, *asked, parent.run_id if parent else None))]
+    elif commit.before and commit.before.waiting.status is not status:
+        statements.append(("set_status", (status.value, run_id)))
     if commit.brief:
         text = _without_shared_text(encode_brief(commit.brief), statements)
         statements.append(("put_brief", (run_id, *text)))
     rest, *common = _without_shared_text(entry.event, statements)
-    hashes = bytes.fromhex(entry.previous), bytes.fromhex(entry.hash)
-    columns = run_id, entry.seq, microseconds(entry.at), entry.kind, rest, entry.facts, *hashes, position, *common
-    statements.append(("append_entry", columns))
+    columns = run_id, entry.seq, at, entry.kind, rest, entry.facts, bytes.fromhex(entry.previous), head
+    statements.append(("append_entry", (*columns, position, *common)))
     for growth in commit.growth:
         if growth.dropped:
             statements.append(("drop_items", (run_id, growth.field, growth.dropped)))
         statements += [("add_item", (run_id, growth.field, item)) for item in growth.added]
-    *_, usd, wake_bytes = spending = spending_of(commit)
-    if usd or wake_bytes:
-        statements.append(("spend", spending))
+    if commit.before is None or commit.paid_usd:
+        *_, usd, wake_bytes = spending = spending_of(commit)
+        if usd or wake_bytes:
+            statements.append(("spend", spending))
     return statements
 
 
@@ -204,7 +206,7 @@ def _without_shared_text(text: str, statements: list[Statement]) -> tuple[str, b
     return text, None, None
 
 
-def store_commit(connection: sqlite3.Connection, statements: Sequence[Statement]) -> bool:
+def store_commit(statements: Sequence[Statement], connection: sqlite3.Connection) -> bool:
     """Executes all of them unless the first changes no row, because the run's row is not as it expects."""
     sql = load_queries()
     for number, (name, values) in enumerate(statements):

@@ -13,13 +13,13 @@ from agent_service.core.waiting import (
     BUDGET_PREFIX,
     Acting,
     Approval,
+    Ended,
     NeedsPerson,
     Question,
     Sleeping,
     Status,
     Stop,
     Thinking,
-    Waiting,
 )
 from schemas.values import dataclass
 
@@ -102,7 +102,7 @@ EVERY_RUN = RunFilter()
 
 
 def line_of(run: RunState) -> RunLine:
-    columns = {name: value for name, value in list_columns(run).items() if name not in UNLISTED}
+    columns = {name: value for name, value in list_columns(run, run.due_at).items() if name not in UNLISTED}
     return RunLine(
         run_id=run.run_id,
         status=run.status,
@@ -124,21 +124,25 @@ _TOOL, _RETRY_AT, _REQUESTED_AT, _GRANT = map(attrgetter, ("tool", "retry_at", "
 _line = cache(lambda: TypeAdapter(RunLine))
 
 
-def list_columns(run: RunState) -> dict[str, Any]:
-    """JSON columns of a run beside its row, UNLISTED included, without empty ones."""
+def list_columns(run: RunState, due_at: datetime | None) -> dict[str, Any]:
+    """JSON columns of a run beside its row, UNLISTED included, without empty ones. `due_at`: of the run."""
     tools = set(map(_TOOL, (*run.completed, *(run.plan.actions if run.plan else ()))))
-    waiting = run.waiting
+    waiting, stop, tool = run.waiting, run.stop, None
+    if run.completed and run.completed[-1].step == run.step:
+        tool = run.completed[-1].tool
+    elif run.step and run.plan:
+        tool = run.plan.action.tool
     reserve = waiting.reserve if isinstance(waiting, Thinking) else None
     columns = {
-        "ended_at": run.ended_at,
-        "ending_class": run.ending_class,
+        "ended_at": waiting.at if isinstance(waiting, Ended) else None,
+        "ending_class": stop.ending_class if stop else None,
         "steps": run.step + run.spent.child_steps,
-        "tool": _newest_tool(run),
+        "tool": tool,
         "tokens": run.spent.tokens,
         "cost_usd": run.spent.cost_usd,
         "models": tuple(run.measured),
         "parent_run_id": run.brief.parent.run_id if run.brief.parent else None,
-        "waiting_for": waits_for(run),
+        "waiting_for": waits_for(run, due_at),
         "tools": sorted(tools),
         "artifacts": len(run.artifacts) or None,
         "reserved_usd": reserve.cost_usd if reserve else None,
@@ -151,35 +155,26 @@ def parse_line(row: dict[str, object], columns: str) -> RunLine:
     return _line().validate_python({**json.loads(columns), **row}, by_name=True)
 
 
-def waits_for(run: RunState) -> WaitsFor | None:
-    """None for a run that has not begun or has ended."""
-    kind, since = _kind_and_since(run.waiting)
-    return WaitsFor(kind=kind, since=since or run.updated_at, until=run.due_at) if kind else None
-
-
-def _kind_and_since(waiting: Waiting) -> tuple[WaitsForKind | None, datetime | None]:
-    match waiting:
+def waits_for(run: RunState, due_at: datetime | None) -> WaitsFor | None:
+    """None for a run that has not begun or has ended. `due_at`: of the run."""
+    kind: WaitsForKind | None = None
+    since: datetime | None = None
+    match run.waiting:
         case Thinking(still_since=datetime() as since):
-            return "budget", since
+            kind = "budget"
         case Thinking(retry_at=at):
-            return "model_retry" if at else "model", None
+            kind = "model_retry" if at else "model"
         case Acting(pendings=pendings) if pendings:
             retried = None not in map(_RETRY_AT, pendings)
-            kind: WaitsForKind = "tool_retry" if retried else "tool"
-            first = None if retried else min(map(_REQUESTED_AT, pendings))
-            return "child" if None not in map(_GRANT, pendings) else kind, first
+            kind = "tool_retry" if retried else "tool"
+            kind = "child" if None not in map(_GRANT, pendings) else kind
+            since = None if retried else min(map(_REQUESTED_AT, pendings))
         case Acting():
-            return "tool", None
+            kind = "tool"
         case Sleeping(since=since):
-            return "time", since
+            kind = "time"
         case NeedsPerson(ask=Stop(ending_class=ending_class)):
-            return "budget" if ending_class.startswith(BUDGET_PREFIX) else "model", None
+            kind = "budget" if ending_class.startswith(BUDGET_PREFIX) else "model"
         case NeedsPerson(ask=Approval() | Question() as ask, since=since):
-            return ask.kind, since
-    return None, None
-
-
-def _newest_tool(run: RunState) -> str | None:
-    if run.completed and run.completed[-1].step == run.step:
-        return run.completed[-1].tool
-    return run.plan.action.tool if run.step and run.plan else None
+            kind = ask.kind
+    return WaitsFor(kind=kind, since=since or run.updated_at, until=due_at) if kind else None

@@ -191,7 +191,7 @@ class RunRow(StoredHeader):
     def of(
         cls, commit: Commit, before: "RunRow | None", *, by: str, digest: str, whole_at: int, size: int, told: int
     ) -> Self:
-        entry, state = commit.entry, commit.state
+        entry, state, due_at = commit.entry, commit.state, commit.state.due_at
         at, (day, _, usd, wake_bytes) = microseconds(entry.at), spending_of(commit)
         reserved = commit.reserved
         paid = before.paid if before else None
@@ -207,11 +207,11 @@ class RunRow(StoredHeader):
             head=entry.hash,
             status=state.status,
             at=max(at, before.at if before else at),
-            due_at=microseconds(state.due_at) if state.due_at else None,
+            due_at=microseconds(due_at) if due_at else None,
             summary=str(state.summary)[:SUMMARY],
             goal=state.brief.goal[:GOAL],
             caller=state.brief.caller,
-            line=list_columns(state),
+            line=list_columns(state, due_at),
             bytes=size + (before.bytes if before else 0),
             whole_at=whole_at,
             paid=paid,

@@ -21,9 +21,13 @@ WHERE excluded.version > runs.version;
 -- name: advance_run
 -- Compare and swap: no row is changed when the run is not at the version before.
 UPDATE runs
-SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6,
-    told = max(told, ?7), line = ?8, state = ?9, bytes = bytes + ?10
-WHERE run_id = ?11 AND version = ?2 - 1;
+SET version = ?1, head = ?2, summary = ?3, touched_at = max(touched_at, ?4), due_at = ?5, told = max(told, ?6),
+    line = ?7, state = ?8, bytes = bytes + ?9
+WHERE run_id = ?10 AND version = ?1 - 1;
+
+-- name: set_status
+-- Apart, because naming the column rewrites its index and runs its trigger, also for the same value.
+UPDATE runs SET status = ? WHERE run_id = ?;
 
 -- name: leave_alone
 -- A newer version has moved this run on, and will fire its timer.

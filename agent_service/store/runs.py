@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from agent_service.core.waiting import Ended
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.ports import Dismissal, JournalPosition, RecordedCall, call_charge
@@ -84,19 +85,20 @@ class RunStore(RunIndex):
         def stored(connection: sqlite3.Connection) -> str:
             for run_id, known in connection.execute(self._sql["wake"], (wake_id,)).fetchall():
                 return same_wake(wake_id, run_id, same=known == digest)
-            if not store_commit(connection, statements):
+            if not store_commit(statements, connection):
                 raise version_moved(commit.entry)
-            return commit.run_id
+            return commit.entry.run_id
 
         run_id = await self.database.write(stored)
-        if run_id == commit.run_id:
+        if run_id == commit.entry.run_id:
             self._runs.setdefault(run_id, Run(state=commit.state, head=commit.entry.hash))
         return run_id
 
     async def commit(self, commit: Commit) -> None:
         """Raises VersionMoved when another entry has its place, TryAgain, and Damaged for a run in quarantine."""
         run_id = commit.entry.run_id
-        self._quarantine.check(run_id)
+        if run_id in self._quarantine:
+            self._quarantine.check(run_id)
         try:
             await self._held()
         except TryAgain:
@@ -104,10 +106,10 @@ class RunStore(RunIndex):
         except Failure as error:
             raise TryAgain(str(error)) from error
         statements = statements_of(commit, dispatched_up_to=self._dispatched.pop(run_id, 0))
-        if not await self.database.write(lambda connection: store_commit(connection, statements)):
+        if not await self.database.write(partial(store_commit, statements)):
             self._runs.pop(run_id, None)
             raise version_moved(commit.entry)
-        if commit.state.final:
+        if isinstance(commit.state.waiting, Ended):
             self._runs.pop(run_id, None)
             return
         self._runs[run_id] = Run(state=commit.state, head=commit.entry.hash)

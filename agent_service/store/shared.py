@@ -243,7 +243,7 @@ class SharedStore(RunStore):
     async def _append(self, commit: Commit, journal: Journal, *, among: str = "") -> None:
         """Returns once it is stored, and in the index unless that fell behind. A new run begins by a turn of its own.
         Raises VersionMoved, TryAgain."""
-        entry, state, own = commit.entry, commit.state, turn_id(commit.run_id, commit.entry.seq)
+        entry, state, own = commit.entry, commit.state, turn_id(commit.entry.run_id, commit.entry.seq)
         by = own if among else str(CURRENT_MESSAGE.get() or own)
         if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
             commit = replace(commit, brief=state.brief, growth=growth_of(None, state))

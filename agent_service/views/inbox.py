@@ -170,7 +170,7 @@ class InboxView(View):
 
 
 def run_item(run: RunState, at: datetime) -> InboxItem:
-    asks, waits, until = open_task(run), waits_for(run), reopens_until(run)
+    asks, waits, until = open_task(run), waits_for(run, run.due_at), reopens_until(run)
     ended: ItemKind = "in_doubt" if run.ending_class == "in_doubt" else "escalated"
     after_end: tuple[Action, ...] = ("start_again", "dismiss") if until else ()
     if until and at <= until:

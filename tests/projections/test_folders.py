@@ -93,8 +93,8 @@ async def test_a_run_that_rests_for_a_person_is_rendered_and_a_live_one_once_it_
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     courses = (list(replay(entries_of(course()))) for course in PLAYED.values())
-    changes = next(changes for changes in courses if any(change.paused for change in changes))
-    paused = next(number for number, change in enumerate(changes, start=1) if change.paused)
+    changes = next(changes for changes in courses if any(change.state.ask for change in changes))
+    paused = next(number for number, change in enumerate(changes, start=1) if change.state.ask)
     live = entries_of(one_step(RUNS[0]))[:4]
     journals, now = Journals(live, [change.entry for change in changes[:paused]]), 0.0
     monkeypatch.setattr(rendering, "monotonic", lambda: now)

@@ -132,12 +132,12 @@ class Folders:
     )
 
     def committed(self, change: Commit) -> None:
-        run_id, rests = change.state.run_id, change.ended or change.paused
+        run_id, rests = change.state.run_id, change.rests
         self._ended.pop(run_id, None)
         self._surplus.pop(run_id, None)
         if len(self._due) < MOST_DUE:
             self._due[run_id] = 0.0 if rests else monotonic() + LATER_S
-        if change.ended:
+        if rests and change.state.final:
             self._note_ended(run_id, copies=bool(change.state.artifacts))
         self._news.set()
 

@@ -131,7 +131,7 @@ async def _start(
     await agent.receiving.people_heard.wait()
     agent.recovery.try_again()
     halts = watch_value(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
-    background.start(_load_catalog(agent.skills))  # queued runs wait for it
+    background.start(_load_catalog, agent.skills)  # queued runs wait for it
     for work in (
         (agent.cluster or agent.recovery).keep_time(),
         agent.halt_control.keep_shown(halts),

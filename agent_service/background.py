@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TypeVarTuple
 
 from agent_service.errors import Damaged
 from groundwork.service.errors import Broken, TryAgain
+
+Given = TypeVarTuple("Given")
 
 log = logging.getLogger(__name__)
 
@@ -15,22 +17,19 @@ class Background:
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+    def start(self, work: Callable[[*Given], Awaitable[object]], *given: *Given) -> None:
         """Starts nothing in a process that ends: the work is resumed from the store."""
         name = getattr(work, "__qualname__", "work")
-        ending = run_logged(work, name)
+        logged = _logged(name, work, *given)
         try:
-            task = self._group.create_task(ending, name=name)
+            self._group.create_task(logged, name=name)
         except RuntimeError:  # the group is closing
-            ending.close()
-            work.close()
-        else:
-            task.add_done_callback(lambda _: work.close())  # in case it was cancelled before it began
+            logged.close()
 
 
-async def run_logged(work: Coroutine[Any, Any, Any], name: str) -> None:
+async def _logged(name: str, work: Callable[[*Given], Awaitable[object]], *given: *Given) -> None:
     try:
-        await work
+        await work(*given)
     except TryAgain as error:
         log.warning("put off", extra={"work": name, "why": str(error)})
     except Damaged as error:

@@ -79,7 +79,7 @@ class Cluster:
     def committed(self, change: Commit) -> None:
         if CURRENT_MESSAGE.get() is None or change.before is None:
             run_id = change.entry.run_id
-            self.background.start(self._put({RUN_ID: run_id}, turn_id(run_id, change.entry.seq)))
+            self.background.start(self._put, {RUN_ID: run_id}, turn_id(run_id, change.entry.seq))
             self._abandon_superseded(run_id)  # another agent may take the turn
 
     async def inform_bus(self, forgotten_at: datetime) -> None:
@@ -164,7 +164,7 @@ class Cluster:
 
     def _abandon_superseded(self, run_id: str) -> None:
         if self.turns.model_caller.calls_of(run_id):
-            self.background.start(self._abandon_calls(run_id))
+            self.background.start(self._abandon_calls, run_id)
 
     async def _abandon_calls(self, run_id: str) -> None:
         run = await self.store.load(run_id)

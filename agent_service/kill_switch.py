@@ -192,7 +192,7 @@ class Draining:
             return
         self.kill_switch.leaving, self.within_s = WHY, within_s
         log.warning("draining", extra={"by": by, "within_s": within_s, "model_calls": self.thinking()})
-        self.background.start(self._drain())
+        self.background.start(self._drain)
 
     async def _drain(self) -> None:
         try:

@@ -200,7 +200,7 @@ class RunCalls:
                         about: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
                         run_id, accepted = await self.intake.wake(wake_id, request.start(), known=known, **about)
                         waking.duplicate = accepted is None
-                        self.background.start(self.intake.turns.follow(accepted))
+                        self.background.start(self.intake.turns.follow, accepted)
         except REFUSED as error:
             refusal = await self._conflict(error, caller.payer) if isinstance(error, WakeConflict) else error
             raise named_by(key, refusal, made=made) from error
@@ -335,5 +335,5 @@ class RunCalls:
         """The state after the transition, which is performed meanwhile. Refuses an unknown or deleted run."""
         if transition.state is None:
             raise await absent(self.store, run_id)
-        self.background.start(self.intake.turns.follow(transition))
+        self.background.start(self.intake.turns.follow, transition)
         return transition.state

@@ -214,9 +214,8 @@ class NatsIntake:
         log.warning("a result was not stored: another message has its id", extra=facts)
         self._dropped_in_hand += 1
         place = f"heard-{new_uuid().hex}"
-        self._recovery.background.start(
-            self._receive_dropped(InboundMessage(subject=subjects.TOOL_RESULT, body=body, place=place))
-        )
+        arrival = InboundMessage(subject=subjects.TOOL_RESULT, body=body, place=place)
+        self._recovery.background.start(self._receive_dropped, arrival)
 
     async def _receive_dropped(self, arrival: InboundMessage) -> None:
         try:

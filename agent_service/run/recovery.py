@@ -94,7 +94,7 @@ class Recovery:
     def try_again(self) -> None:
         outbox = self.turns.outbox
         for run_id in set(outbox.pending) - (outbox.stopped if self.turns.kill_switch.blocked_by else set()):
-            self.background.start(self.resume(run_id, outbox.take(run_id)))
+            self.background.start(self.resume, run_id, outbox.take(run_id))
 
     async def republish(self, forgotten_at: datetime, now: datetime) -> tuple[set[str], list[RunState]]:
         """Publishes again what the bus may have lost at `forgotten_at`. Later decisions, and runs resumed at the start,
@@ -156,7 +156,7 @@ class Recovery:
         self._unheard = True
         if not self._unanswered:
             self._unanswered = True
-            self.background.start(self._catch_up())
+            self.background.start(self._catch_up)
 
     async def _catch_up(self) -> None:
         try:
@@ -171,7 +171,7 @@ class Recovery:
 
     def fire_all(self, run_ids: Sequence[str], now: datetime) -> None:
         for run_id in run_ids:
-            self.background.start(self.fire(run_id, now))
+            self.background.start(self.fire, run_id, now)
 
     async def fire(self, run_id: str, now: datetime) -> None:
         due = True
@@ -214,7 +214,7 @@ class Recovery:
         for run_id in await self.store.queued(self.slots + len(self._starting)):
             if run_id not in self._starting and len(self._starting) < self.slots:
                 self._starting.add(run_id)
-                self.background.start(self._first_turn(run_id))
+                self.background.start(self._first_turn, run_id)
 
     async def _first_turn(self, run_id: str) -> None:
         try:

@@ -87,7 +87,7 @@ async def test_a_broken_disk_ends_the_process_also_when_a_background_turn_meets_
 
     with pytest.RaisesGroup(Broken):
         async with asyncio.TaskGroup() as group:
-            Background(group).start(timer())
+            Background(group).start(timer)
 
 
 async def test_who_breaks_over_what_was_committed_breaks_no_run() -> None:

@@ -33,15 +33,11 @@ ELSEWHERE_AFTER_S = 0.2
 
 @dataclass(slots=True)
 class KillSwitch:
-    """Open until `halt` is set to one that is not over; it is stored first. `leaving`: reason of the drain."""
+    """`stopped_by`: the stop, with its caller and time, which is stored first; empty if nothing is stopped. `leaving`:
+    reason of the drain."""
 
-    halt: Halt | None = None
+    stopped_by: str = ""
     leaving: str = ""
-
-    @property
-    def stopped_by(self) -> str:
-        """Name of the stop, with its caller and time; empty if nothing is stopped."""
-        return str(self.halt) if self.halt and not self.halt.over else ""
 
     @property
     def blocked_by(self) -> str:
@@ -50,8 +46,8 @@ class KillSwitch:
 
     def check(self) -> None:
         """Raises Stopped."""
-        if stopped_by := self.stopped_by:
-            raise Stopped(stopped_by, LOOK_AGAIN_S)
+        if self.stopped_by:
+            raise Stopped(self.stopped_by, LOOK_AGAIN_S)
         if self.leaving:
             raise Leaving(self.leaving, ELSEWHERE_AFTER_S)
 
@@ -65,7 +61,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class HaltControl:
-    """`tell` gets each run and what it missed; it raises Damaged or TryAgain. `going_on` is called on every resume."""
+    """`tell` gets each run and what it missed; it raises Damaged or TryAgain. `going_on` is called on every resume.
+    `halt`: the newest; all is stopped until it is over.
+    """
 
     kill_switch: KillSwitch
     store: RunStore
@@ -73,6 +71,7 @@ class HaltControl:
     tell: Callable[[str, StoodStill], Awaitable[object]]
     clock: Clock
     going_on: Callable[[], object]
+    halt: Halt | None = field(init=False, default=None)
     _deciding: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     async def recall(self) -> None:
@@ -86,8 +85,8 @@ class HaltControl:
     async def stop(self, *, by: str, reason: str) -> Halt:
         """Durable on return; an existing stop stays. Raises TryAgain; then nothing is stopped."""
         async with self._deciding:
-            known = self.kill_switch.halt
-            if known and self.kill_switch.stopped_by and known.until is None:
+            known = self.halt
+            if known and not known.over and known.until is None:
                 return known
             halt = await self._stop(since=self.clock.now(), by=by, reason=reason)
         await self._show(halt)
@@ -96,20 +95,20 @@ class HaltControl:
     async def go_on(self, *, by: str) -> Halt | None:
         """None if nothing is stopped. Raises TryAgain; then all is still stopped."""
         async with self._deciding:
-            known = self.kill_switch.halt
-            if known is None or not self.kill_switch.stopped_by:
+            known = self.halt
+            if known is None or known.over:
                 return None
             if known.until is None:
                 await self._take(known.model_copy(update={"until": self.clock.now(), "until_by": by}))
             await self._settle()
-        return self.kill_switch.halt
+        return self.halt
 
     def adopt(self, halt: Halt) -> None:
-        known, was_stopped = self.kill_switch.halt, self.kill_switch.stopped_by
-        if known and progress_of(known) >= progress_of(halt):
+        if self.halt and progress_of(self.halt) >= progress_of(halt):
             return
-        self.kill_switch.halt = halt
-        if (why := self.kill_switch.stopped_by) and not was_stopped:
+        was_stopped, why = self.kill_switch.stopped_by, "" if halt.over else str(halt)
+        self.halt, self.kill_switch.stopped_by = halt, why
+        if why and not was_stopped:
             log.warning("stopped", extra={"why": why, "now": "`agentic go-on` lets everything go on"})
         elif was_stopped and not why:
             log.warning("everything goes on", extra={"by": halt.until_by})
@@ -123,26 +122,26 @@ class HaltControl:
     async def look(self) -> None:
         """Adopts a stop of the bus, corrects what it shows, and ends a resume that was left. Raises TryAgain."""
         async with self._deciding:
-            shown, known = await self.board.shown(), self.kill_switch.halt
-            is_news = shown and not shown.over and shown.number > (known.number if known else 0)
+            shown = await self.board.shown()
+            is_news = shown and not shown.over and shown.number > (self.halt.number if self.halt else 0)
             if shown and is_news and not self.kill_switch.stopped_by:  # only our own store ends a stop
                 since = min(shown.since, self.clock.now())
                 await self._stop(since=since, by=f"{shown.by} ({ON_THE_BUS})", reason=shown.reason)
-            halt = self.kill_switch.halt
+            halt = self.halt
             if halt and shown != halt:
                 await self.board.show(halt)
             if halt and halt.until and self.clock.now() > halt.until + SETTLED_WITHIN:
                 await self._settle()
 
     async def _stop(self, *, since: datetime, by: str, reason: str) -> Halt:
-        known = self.kill_switch.halt
+        known = self.halt
         since = known.since if known and not known.over else since
         halt = Halt(number=known.number + 1 if known else 1, since=since, by=by, reason=reason)
         await self._take(halt)
         return halt
 
     async def _settle(self) -> None:
-        halt = self.kill_switch.halt
+        halt = self.halt
         if halt is None or halt.until is None or halt.over:
             return
         told = StoodStill(at=halt.until, since=halt.since, by=halt.by, reason=halt.reason)

@@ -18,7 +18,6 @@ from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.model_calls import ModelCaller, flaws_of_arguments
 from agent_service.run.ports import ModelCall, ModelQuestion
-from schemas.status import Halt
 from tests.core.cues import FETCH, POST, frames, framing, plan, queued, reserves, started
 from tests.core.script import NOON, Script
 from tests.core.words import run_at
@@ -104,12 +103,11 @@ async def test_a_call_that_a_stop_prevents_while_it_waits_for_its_turn_leaves_to
     class StoppedMeanwhile(RateLimiter):
         async def admit(self, tokens: int) -> None:
             await super().admit(tokens)
-            thinks.kill_switch.halt = halted
+            thinks.kill_switch.stopped_by = "ann"
 
     async def waits(_: float) -> None:
         pytest.fail("the tokens are gone")
 
-    halted = Halt(number=1, since=NOON, by="ann", reason="", until=None, until_by="")
     rate_limiter = StoppedMeanwhile(tokens_per_minute=700, now=lambda: 0.0, sleep=waits)
     thinks = model_caller(Mind(), rate_limiter=rate_limiter)
     with pytest.raises(Stopped):

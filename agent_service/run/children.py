@@ -114,7 +114,7 @@ class ChildRuns:
         except BadCall as error:
             await self._publish(_unmade(parent, pending, "invalid_arguments", str(error), spent=ChildUsage()))
             return
-        anew = self.turns.clock.new_run_id()  # a digest that no other acceptance has
+        anew = self.turns.clock.new_run_id(event.at)  # a digest that no other acceptance has
         with suppress(WakeConflict):  # accepted meanwhile
             _, accepted = await self.turns.accept(event, anew)
             await self.turns.follow(accepted)

@@ -93,8 +93,8 @@ class Intake:
         settings, policy = self.settings, self.policy
         if wake_id.startswith(WAKE_PREFIX):
             raise LimitRefused("wake_id", f"may not begin with {WAKE_PREFIX}, which names runs that a run started")
-        depth, limits = 0, policy.defaults
-        at, run_id = self.turns.clock.now(), self.turns.clock.new_run_id()
+        depth, limits, at = 0, policy.defaults, self.turns.clock.now()
+        run_id = self.turns.clock.new_run_id(at)
         if not known:
             self.turns.kill_switch.check()
             try:

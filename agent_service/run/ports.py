@@ -162,8 +162,8 @@ class RunArtifacts(ArtifactReader, Protocol):
 class Clock(Protocol):
     def now(self) -> datetime: ...
 
-    def new_run_id(self) -> str:
-        """`run_` and a ULID, whose 128 bits are the run's trace id."""
+    def new_run_id(self, at: datetime) -> str:
+        """`run_` and a ULID of that instant, whose 128 bits are the run's trace id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,8 +30,8 @@ class SystemClock:
         self._told, self._told_at = max(self._wall(), least), at
         return self._told
 
-    def new_run_id(self) -> str:
-        milliseconds = int(self.now().timestamp() * 1000)
+    def new_run_id(self, at: datetime) -> str:
+        milliseconds = int(at.timestamp() * 1000)
         return f"run_{ULID.from_bytes(milliseconds.to_bytes(6) + entropy(10))}"
 
 

@@ -108,10 +108,10 @@ async def test_a_clock_that_is_set_back_by_an_hour_makes_nothing_twice_as_late_a
         shown[0] += timedelta(seconds=seconds)
         passed[0] += seconds
 
-    due_at, first = clock.now() + timedelta(seconds=3), clock.new_run_id()
+    due_at, first = clock.now() + timedelta(seconds=3), clock.new_run_id(clock.now())
     shown[0] -= timedelta(seconds=HOUR)
     passes(1.0)
-    assert clock.new_run_id() > first
+    assert clock.new_run_id(clock.now()) > first
     passes(4.9)
     assert clock.now() < due_at
     passes(0.1)

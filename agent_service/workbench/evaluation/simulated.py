@@ -55,7 +55,8 @@ class SimulatedBus:
     def now(self) -> datetime:
         return self._now
 
-    def new_run_id(self) -> str:
+    def new_run_id(self, at: datetime) -> str:
+        del at
         return f"run_{ULID.from_bytes(hashlib.sha256(self._name.encode()).digest()[:16])}"
 
     def later(self, seconds: float) -> datetime:

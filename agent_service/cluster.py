@@ -144,7 +144,7 @@ class Cluster:
         await self.again(run_id)
         state, now = await self.turns.current(run_id), self.turns.clock.now()
         if state and state.status is Status.QUEUED:
-            await self.agent.recovery.intake.begin(run_id)
+            await self.turns.follow(await self.agent.recovery.intake.begin(run_id))
         elif state and state.due_at:
             due_s = (state.due_at - now).total_seconds()
             if due_s <= 0:

@@ -27,17 +27,30 @@ from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics import IncomingMetrics
 from agent_service.run.children import DEPTH, WAKE_PREFIX
 from agent_service.run.human_tasks import remedy
-from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun, correlation_of, parse
+from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.ports import Skills
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.trust import identity
 from groundwork.telemetry.span import context_of
 from schemas import catalog, keys, subjects
+from schemas.bounded import json_object
 from schemas.catalog import ToolOffer
-from schemas.envelope import CAPABILITY, MSG_ID, RETRIED_BY, TRACEPARENT
-from schemas.events import BROUGHT_BY, AgenticStart, Cancel, Signal, ToolError, ToolResult
-from schemas.fields import Id
+from schemas.envelope import CAPABILITY, MSG_ID, RETRIED_BY, TRACEPARENT, Misshapen, expected_form, to_envelope
+from schemas.events import (
+    BROUGHT_BY,
+    INBOUND,
+    MAX_MESSAGE_BYTES,
+    AgenticStart,
+    Cancel,
+    Correlation,
+    Envelope,
+    Signal,
+    ToolError,
+    ToolResult,
+    envelope_of,
+)
+from schemas.fields import Id, validation_flaws
 from schemas.values import dataclass
 
 _ID: TypeAdapter[str] = TypeAdapter(Id, config=ConfigDict(defer_build=True))
@@ -63,7 +76,7 @@ class Intake:
         InvalidMessage (dead letter; its kind UnknownRun may pass by itself).
         """
         try:
-            envelope = parse(arrival)
+            envelope = _parse(arrival)
         except InvalidMessage as error:
             return self._end_wait(arrival, error)
         match envelope.payload:
@@ -142,11 +155,11 @@ class Intake:
         return await self.turns.commit(signal.run_id, event)
 
     async def begin(self, run_id: str) -> events.Transition:
-        """First turn of a queued run. Raises TryAgain while no tool catalog is known."""
+        """Commits the start of a queued run; the caller performs it. Raises TryAgain while no tool catalog is known."""
         offered = (await self.skills.catalog()).tools
         state = await self.turns.state(run_id)
         skills = tools_of(state.brief, offered) if state else ()
-        return await self.turns.take(run_id, events.RunStarted(at=self.turns.clock.now(), skills=skills))
+        return await self.turns.commit(run_id, events.RunStarted(at=self.turns.clock.now(), skills=skills), ends=True)
 
     async def _on_result(
         self, result: ToolResult, arrival: InboundMessage, key: str, *, malformed: bool = False
@@ -158,7 +171,8 @@ class Intake:
             state = await self.turns.state(result.run_id)
             event = self._result_event(result, state, arrival, key, malformed=malformed)
             with suppress(VersionMoved):
-                transition = _known(result.run_id, await self.turns.take(result.run_id, event, made_of=state))
+                transition = await self.turns.commit(result.run_id, event, state, ends=True)
+        await self.turns.follow(_known(result.run_id, transition))
         if transition.refused:
             raise InvalidMessage(str(transition.ignored))
         if transition.ignored:
@@ -183,7 +197,7 @@ class Intake:
 
     async def _end_wait(self, arrival: InboundMessage, invalid: InvalidMessage) -> NoReturn:
         """Ends the wait for an unreadable result, and raises `invalid`."""
-        if found := correlation_of(arrival) if arrival.subject == subjects.TOOL_RESULT else None:
+        if found := _correlation_of(arrival) if arrival.subject == subjects.TOOL_RESULT else None:
             about, key = found
             error = ToolError(error_class="invalid_result", message=str(invalid), retryable=True)
             result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self.turns.clock.now())
@@ -224,6 +238,41 @@ class Intake:
         except (LimitRefused, WakeConflict) as refusal:
             raise InvalidMessage(str(refusal)) from refusal
         await self.turns.follow(accepted)
+
+
+def _parse(arrival: InboundMessage) -> Envelope[Any]:
+    """Raises InvalidMessage."""
+    if len(arrival.body) > MAX_MESSAGE_BYTES:
+        raise InvalidMessage(f"a message of {len(arrival.body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
+    if arrival.subject not in INBOUND:
+        raise InvalidMessage(f"subject {arrival.subject} carries nothing that the agent takes")
+    try:
+        body = to_envelope(arrival.subject, arrival.body, arrival.headers)
+        envelope = envelope_of(arrival.subject).model_validate_json(body)
+    except (ValidationError, Misshapen) as error:
+        flaws = validation_flaws(error) if isinstance(error, ValidationError) else str(error)
+        raise _invalid(arrival, flaws) from error
+    if envelope.type != arrival.subject:
+        raise _invalid(arrival, f"a message of another type came on subject {arrival.subject}")
+    return envelope
+
+
+def _invalid(arrival: InboundMessage, flaws: str) -> InvalidMessage:
+    return InvalidMessage(f"not a valid {arrival.subject}: {flaws}; {expected_form(arrival.subject)}")
+
+
+def _correlation_of(arrival: InboundMessage) -> tuple[Correlation, str] | None:
+    """Correlation of an unreadable result, and its dedupe key, which may name the sub-request that it does not."""
+    with suppress(Misshapen, ValidationError):
+        found = json_object(to_envelope(arrival.subject, arrival.body, arrival.headers)) or {}
+        payload, key = found.get("payload"), str(found.get("dedupe_key") or "")
+        with suppress(ValidationError):
+            return Correlation.model_validate(payload), key
+        if isinstance(payload, dict):  # its sub-request may be what cannot be read
+            bare = Correlation.model_validate(payload | {"task": None, "round": None})
+            task, _ = keys.task_of_result(key, bare.run_id, bare.step) or (None, None)
+            return (bare, key) if task else None
+    return None
 
 
 def why_ignored(signal: Signal, transition: events.Transition) -> str:

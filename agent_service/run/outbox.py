@@ -5,7 +5,7 @@ from journal and state.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from datetime import datetime
 from functools import partial
@@ -55,7 +55,7 @@ class Publisher:
     def __post_init__(self) -> None:
         self.capabilities = Capabilities(self.signing.ring)
 
-    async def publish(self, effect: OutgoingMessage, *, at: datetime) -> None:
+    def publish(self, effect: OutgoingMessage, *, at: datetime) -> Awaitable[object]:
         """`at`: instant of the cause. Requests get the span of their attempt, other messages the trace's root. A
         rebuildable message is sent without an acknowledgement. Raises TryAgain after the retry budget, and Stopped for
         a tool request while all is stopped.
@@ -84,9 +84,8 @@ class Publisher:
         if subject in subjects.ENDINGS:
             headers[envelope.HEAD] = sealed_head(self.signing.ring, run_id, *self.store.head(run_id))
         if effect.rebuildable and not (self.shared and subject == subjects.WAKE_ACCEPTED):
-            await self.bus.send(subject, body, headers={**headers, MSG_ID: key})
-        else:
-            await self._store(subject, body, key, headers)
+            return self.bus.send(subject, body, headers={**headers, MSG_ID: key})
+        return self._store(subject, body, key, headers)
 
     async def _store(self, subject: str, body: bytes, key: str, headers: dict[str, str]) -> None:
         announces = subject == subjects.START

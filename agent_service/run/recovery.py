@@ -218,7 +218,7 @@ class Recovery:
 
     async def _first_turn(self, run_id: str) -> None:
         try:
-            await self.intake.begin(run_id)
+            await self.turns.follow(await self.intake.begin(run_id))
         except TryAgain as error:
             self._outage.continues(str(error))
         else:

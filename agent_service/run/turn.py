@@ -65,11 +65,12 @@ class Turns:
     """Performs what a run owes its children or its parent."""
     accepted: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     """Set when a run was accepted."""
+    kill_switch: KillSwitch = field(init=False)
     _breaks: Counter[str] = field(init=False, default_factory=Counter)
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
 
     def __post_init__(self) -> None:
-        self.outbox = Outbox(self.store.mark_dispatched)
+        self.outbox, self.kill_switch = Outbox(self.store.mark_dispatched), self.publisher.kill_switch
 
     async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]:
         """Returns the id of a durable run and the transition to perform (None for a known wake). `digest`: of the
@@ -118,15 +119,6 @@ class Turns:
                 raise
             return await self._end(run_id, error, f"an event of kind {type(event).__name__}")
 
-    @property
-    def kill_switch(self) -> KillSwitch:
-        return self.publisher.kill_switch
-
-    @property
-    def _is_queued(self) -> bool:
-        """True if what this task commits is performed as a queued turn, by any agent."""
-        return self.outbox.queues and CURRENT_MESSAGE.get() is None
-
     async def _commit(self, run_id: str, event: Event, made_of: RunState | None) -> Transition:
         for _ in range(CONFLICTS_BEFORE_GIVING_UP):
             run = await self.store.load(run_id)
@@ -139,7 +131,7 @@ class Turns:
                 facts = {"run_id": run_id, "event": type(event).__name__, "why": str(decided.ignored)}
                 log.log(logging.INFO if run else logging.WARNING, "ignored", extra=facts)
                 return decided
-            asks_here = CallAsked in decided.kinds and not self._is_queued
+            asks_here = CallAsked in decided.kinds and not (self.outbox.queues and CURRENT_MESSAGE.get() is None)
             transition = self.model_caller.reserve(decided) if asks_here else decided
             try:
                 commit = journal.commit_of(run, transition)
@@ -162,42 +154,45 @@ class Turns:
         if not isinstance(event, CallEvent) or await self.store.superseded(run_id, event.call, made_at):
             raise VersionMoved(f"run {run_id} stands elsewhere than at version {made_at}, which this was made of")
 
-    async def follow(self, transition: Transition | None) -> None:
-        if transition and transition.state and transition.ignored:
-            await self.again(transition.state.run_id)
-        if self._is_queued:
-            return
-        while transition and transition.state and not transition.ignored:
-            state = transition.state
-            owed = partial(messages.of_entry, state, transition, state.version)
-            transition = await self._perform(state, (state.version,), owed, asks=asks_the_model(transition))
+    def follow(self, transition: Transition | None) -> Awaitable[None]:
+        """Second half of a turn. What a task commits that handles no message may be queued as a turn of any agent."""
+        if transition is None or (state := transition.state) is None:
+            return _nothing(None)
+        if transition.ignored:
+            return self.again(state.run_id)
+        if self.outbox.queues and CURRENT_MESSAGE.get() is None:
+            return _nothing(None)
+        owed = partial(messages.of_entry, state, transition, state.version)
+        return self.resume(state, (state.version,), owed, asks=asks_the_model(transition))
 
     async def resume(self, state: RunState, seqs: Collection[int], owed: Messages, *, asks: bool) -> None:
-        """Performs the effects of entries `seqs` and continues the turn. `asks`: including the model call."""
-        await self.follow(await self._perform(state, seqs, owed, asks=asks))
-
-    async def _perform(
-        self, state: RunState, seqs: Collection[int], owed: Messages, *, asks: bool
-    ) -> Transition | None:
-        try:
-            await self._publish(state, owed())
-            calling = state.active_call if asks else None  # a postponed call is made by its timer
-            answer = await self.model_caller.think(state, calling) if calling else None
-        except TryAgain as error:
-            self.outbox.postpone(state.run_id, seqs, error)
-            return None
-        except Fatal:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
-            return await self._broke(state.run_id, seqs, error)
-        try:
-            transition = await self._commit_reply(state, answer) if answer else None
-        except TryAgain as error:
-            self.outbox.postpone(state.run_id, seqs, error)
-            return None
-        self.outbox.done(state.run_id, seqs)
-        self._breaks.pop(state.run_id, None)
-        return transition
+        """Performs the effects of entries `seqs` and continues the turn, until the run rests. `asks`: including the
+        model call.
+        """
+        while True:
+            try:
+                await self._publish(state, owed())
+                calling = state.active_call if asks else None  # a postponed call is made by its timer
+                answer = await self.model_caller.think(state, calling) if calling else None
+            except TryAgain as error:
+                self.outbox.postpone(state.run_id, seqs, error)
+                return
+            except Fatal:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
+                transition = await self._broke(state.run_id, seqs, error)
+            else:
+                try:
+                    transition = await self._commit_reply(state, answer) if answer else None
+                except TryAgain as error:
+                    self.outbox.postpone(state.run_id, seqs, error)
+                    return
+                self.outbox.done(state.run_id, seqs)
+                self._breaks.pop(state.run_id, None)
+            if transition is None or transition.state is None or transition.ignored:
+                return
+            state, seqs, asks = transition.state, (transition.state.version,), asks_the_model(transition)
+            owed = partial(messages.of_entry, state, transition, state.version)
 
     async def _broke(self, run_id: str, seqs: Collection[int], error: Exception) -> Transition | None:
         newest = max(seqs)

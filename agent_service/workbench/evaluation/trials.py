@@ -216,7 +216,7 @@ class World:
     async def _next(self) -> bool:
         queued = next((run_id for run_id, state in self._runs.items() if state.status is Status.QUEUED), None)
         if queued is not None:
-            await self._intake.begin(queued)
+            await self._turns.follow(await self._intake.begin(queued))
             return True
         due = min(((at, run_id) for run_id, state in self._runs.items() if (at := state.due_at)), default=None)
         if self._bus.due and (due is None or self._bus.due[0][0] <= due[0]):

@@ -190,6 +190,7 @@ class Turns:
                 self.outbox.done(state.run_id, seqs)
                 self._breaks.pop(state.run_id, None)
             if transition is None or transition.state is None or transition.ignored:
+                await self.follow(transition)  # an earlier delivery may have left something
                 return
             state, seqs, asks = transition.state, (transition.state.version,), asks_the_model(transition)
             owed = partial(messages.of_entry, state, transition, state.version)

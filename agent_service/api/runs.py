@@ -196,7 +196,9 @@ class RunCalls:
                     known = await self.store.run_by_wake(wake_id) is not None
                     async with self.intake.quotas.wake(caller.payer, known=known):
                         if not known:
-                            await self._check_new(request)
+                            if request.callback:
+                                await self._check_callback(request.callback)
+                            await self.intake.capacity.check()
                         about: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
                         run_id, accepted = await self.intake.wake(wake_id, request.start(), known=known, **about)
                         waking.duplicate = accepted is None
@@ -210,12 +212,10 @@ class RunCalls:
                 return answer.model_copy(update={"run": await self.show_run(run_id, wait)})
         return answer
 
-    async def _check_new(self, request: requests.WakeRequest) -> None:
-        flaw = await self.callback_flaw(request.callback) if request.callback else ""
-        if flaw:
+    async def _check_callback(self, url: str) -> None:
+        if flaw := await self.callback_flaw(url):
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
             raise ApiError(Code.CALLBACK_REFUSED, text, field="callback")
-        await self.intake.capacity.check()
 
     async def _conflict(self, error: WakeConflict, payer: str) -> Exception:
         run = await self.store.load(error.run_id)

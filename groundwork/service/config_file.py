@@ -75,7 +75,9 @@ class Section(BaseModel):
 
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show, of this section and those within it."""
-        return tuple(_secrets_in(self.__dict__))
+        values = [value for _, value in leaves(vars(self))]
+        within = (secret for section in values if isinstance(section, Section) for secret in section.secrets())
+        return (*(secret.get_secret_value() for secret in values if isinstance(secret, SecretStr)), *within)
 
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -92,18 +94,6 @@ class ServerSettings(Section):
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "text"] = "json"
-
-
-def _secrets_in(value: object) -> Iterator[str]:
-    match value:
-        case SecretStr():
-            yield value.get_secret_value()
-        case Section():
-            yield from value.secrets()
-        case Mapping():
-            yield from (secret for one in value.values() for secret in _secrets_in(one))
-        case tuple():
-            yield from (secret for one in value for secret in _secrets_in(one))
 
 
 def _meant(value: Any, kinds: Collection[Any]) -> Any:

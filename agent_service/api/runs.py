@@ -320,8 +320,8 @@ class RunCalls:
         """Refuses a signal whose id has named another one (409)."""
         entries = await self.store.entries(signal.run_id)
         events = [entry.decoded() for entry in entries if entry.kind == SignalReceived.__name__]
-        earlier = [event.signal for event in events if isinstance(event, SignalReceived)]
-        if all(one.model_copy(update={"by": signal.by}) != signal for one in earlier):
+        asked = signal.model_dump(exclude={"by"})
+        if all(one.signal.model_dump(exclude={"by"}) != asked for one in events if isinstance(one, SignalReceived)):
             why = "this signal_id has named another signal to this run: use a new signal_id"
             raise ApiError(Code.SIGNAL_ID_TAKEN, why, field="signal_id", run_id=signal.run_id)
 

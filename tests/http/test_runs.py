@@ -15,6 +15,13 @@ from tests.kit.waiting import until
 
 NO_RUNS = (run_id(9), "run_1", "x", "%2e%2e", "run_%0a", "é", "x" * 1000)
 PARTS = ("", "/entries", "/events", "/timeline", "/steps/1", "/calls/1", "/why", "/workspace", "/workspace/plan.md")
+WORDS: dict[str, Any] = {
+    "/cancel": {},
+    "/dismiss": {},
+    "/signals": {"kind": "resume"},
+    "/answers": {"answer": "x"},
+    "/approvals": {"decision": "reject"},
+}
 
 
 def code(answer: httpx2.Response) -> tuple[int, str]:
@@ -35,8 +42,12 @@ async def pages(
 
 
 async def test_a_run_that_is_not_there_is_not_found(client: httpx2.AsyncClient) -> None:
-    asked = [(run, part) for run in NO_RUNS for part in PARTS]
-    found = [(await client.get(f"/v1/runs/{run}{part}")).status_code for run, part in asked]
+    asked: list[tuple[str, str, Any]] = [(run, part, None) for run in NO_RUNS for part in PARTS]
+    asked += [(run, part, body) for run in NO_RUNS for part, body in WORDS.items()]
+    found = [
+        (await client.request("GET" if body is None else "POST", f"/v1/runs/{run}{part}", json=body)).status_code
+        for run, part, body in asked
+    ]
     assert [pair for pair, status in zip(asked, found, strict=True) if status != 404] == []
 
 

@@ -1,7 +1,5 @@
 """Estimates of a model call from earlier calls."""
 
-import pytest
-
 from agent_service.core import limits
 from agent_service.core.events import ModelReplied, ModelUsage
 from agent_service.core.state import RunState
@@ -21,20 +19,18 @@ def after(*calls: tuple[int, int, int], model: str = "claude-20261021") -> RunSt
     return state
 
 
-@pytest.mark.parametrize(
-    ("state", "size", "most", "lost"),
-    [
-        pytest.param(after(), 10_000, 5000, 3125, id="unknown: two bytes a token"),
-        pytest.param(after(ONE), 12_000, 3500, 3500, id="longer: only what is new at its bytes"),
-        pytest.param(after(ONE), 10_000, 2750, 2750, id="a model that answers under a more precise name"),
-        pytest.param(after(ONE, model="gpt"), 10_000, 5000, 3125, id="another model"),
-    ],
-)
-def test_a_prompt_has_at_most_as_many_tokens_and_a_lost_one_a_quarter_more_than_is_likely(
-    state: RunState, size: int, most: int, lost: int
-) -> None:
-    assert limits.max_prompt_tokens(state, "claude", size) == most
-    assert limits.lost_prompt_tokens(state, "claude", size) == lost
+PROMPTS = {
+    "unknown: two bytes a token": (after(), 10_000, 5000, 3125),
+    "longer: only what is new at its bytes": (after(ONE), 12_000, 3500, 3500),
+    "a model that answers under a more precise name": (after(ONE), 10_000, 2750, 2750),
+    "another model": (after(ONE, model="gpt"), 10_000, 5000, 3125),
+}
+
+
+def test_a_prompt_has_at_most_as_many_tokens_and_a_lost_one_a_quarter_more_than_is_likely() -> None:
+    for which, (state, size, most, lost) in PROMPTS.items():
+        assert limits.max_prompt_tokens(state, "claude", size) == most, which
+        assert limits.lost_prompt_tokens(state, "claude", size) == lost, which
 
 
 def test_a_prompt_is_likely_to_be_as_dense_as_the_longest() -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -37,7 +38,7 @@ BELIEVED, WORD, APPROVED = (
     "a person's word is never lost",
     "a write that needs a person waits for one",
 )
-ALLOWED, SECRETS, APART = "only what is allowed runs", "secrets stay inside", "runs are apart"
+ALLOWED, SECRETS = "only what is allowed runs", "secrets stay inside"
 PROMISED, STILL = "what a caller is told is so", "while all stands still nothing begins"
 ACCEPTED, WAKE, ONE_AT_A_TIME = "every run was accepted", "one wake is one run", "one action at a time"
 
@@ -64,30 +65,22 @@ Change = Callable[[World, Frame], list[Frame]]
 Sow = Callable[[World], None]
 
 
-def says(change: Change, *kinds: str, by: str = "agent") -> Sow:
-    """Changes what processes whose names begin with `by` publish on subjects that begin with `kinds`."""
+def _passing(hook: str, change: Change, *kinds: str, by: str = "agent") -> Sow:
+    """Changes what processes whose names begin with `by` publish (`said`) on subjects that begin with `kinds`, or what
+    they are handed of streams (`heard`)."""
 
     def sow(world: World) -> None:
-        def said(process: str, message: Frame) -> list[Frame]:
+        def passes(process: str, message: Frame) -> list[Frame]:
             ours = process.startswith(by) and message.subject.startswith(kinds)
+            ours = ours and (hook == "said" or message.reply.startswith("$JS.ACK"))
             return change(world, message) if ours else [message]
 
-        world.boundary.said = said
+        setattr(world.boundary, hook, passes)
 
     return sow
 
 
-def hears(change: Change, *kinds: str, by: str = "agent") -> Sow:
-    """Changes messages of streams on their way to such processes."""
-
-    def sow(world: World) -> None:
-        def heard(process: str, message: Frame) -> list[Frame]:
-            ours = process.startswith(by) and message.subject.startswith(kinds) and message.reply.startswith("$JS.ACK")
-            return change(world, message) if ours else [message]
-
-        world.boundary.heard = heard
-
-    return sow
+says, hears = partial(_passing, "said"), partial(_passing, "heard")
 
 
 def payload(**fields: Any) -> Change:

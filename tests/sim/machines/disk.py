@@ -86,7 +86,6 @@ class SimFile(SqliteFile):
         self._process = process
         self._connection = connection
         self._later: list[Callable[[sqlite3.Connection], object]] = []
-        self._makes_room = False
 
     async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
         if self.closing:
@@ -109,11 +108,7 @@ class SimFile(SqliteFile):
 
     @contextlib.contextmanager
     def making_room(self) -> Iterator[None]:
-        self._makes_room = True
-        try:
-            yield
-        finally:
-            self._makes_room = False
+        yield
 
     def look_up(self, statement: str, values: Values = ()) -> list[Any]:
         if not self._process.alive:

@@ -72,23 +72,20 @@ async def test_breakpoints_stand_after_the_tools_the_case_and_the_newest_note() 
         assert request["messages"][0]["content"][-1].keys() == {"type", "text"}
 
 
-@pytest.mark.parametrize(
-    ("cache", "seconds", "ttl"),
-    [
+async def test_the_cache_is_kept_as_long_as_the_tools_take() -> None:
+    made = StepRecord(step=1, tool="t", command="c", attempt=1, status="ok", summary="", call="c", outcome="o")
+    asked = reflecting()
+    for cache, seconds, ttl in (
         ("auto", (), "5m"),
         ("auto", (600.0,), "1h"),
         ("auto", (10.0, 600.0, 600.0), "1h"),
         ("auto", (*[600.0] * 9, *[10.0] * 5), "5m"),
         ("5m", (600.0,), "5m"),
         ("1h", (), "1h"),
-    ],
-)
-async def test_the_cache_is_kept_as_long_as_the_tools_take(cache: str, seconds: tuple[float, ...], ttl: str) -> None:
-    made = StepRecord(step=1, tool="t", command="c", attempt=1, status="ok", summary="", call="c", outcome="o")
-    steps = tuple(replace(made, step=step, seconds=took) for step, took in enumerate(seconds, start=1))
-    asked = reflecting()
-    request = await sent(replace(asked, state=replace(asked.state, completed=steps)), cache=cache)
-    assert {mark["ttl"] for mark in marks(request) if mark} == {ttl}
+    ):
+        steps = tuple(replace(made, step=step, seconds=took) for step, took in enumerate(seconds, start=1))
+        request = await sent(replace(asked, state=replace(asked.state, completed=steps)), cache=cache)
+        assert {mark["ttl"] for mark in marks(request) if mark} == {ttl}, (cache, seconds)
 
 
 async def test_a_compaction_reads_what_the_call_before_it_left_and_leaves_nothing_new() -> None:
@@ -144,28 +141,21 @@ async def test_a_look_at_the_model_tells_its_retirement_and_what_is_no_model(
     assert (told in said, bool(said)) == (True, bool(told))
 
 
-CHANGED = {"type": "messages_changed", "cache_missed_input_tokens": 7}
-
-
-@pytest.mark.parametrize(
-    ("reason", "read", "told"),
-    [
+async def test_a_miss_of_the_cache_is_told_with_its_cause(claude: Claude, caplog: pytest.LogCaptureFixture) -> None:
+    changed = {"type": "messages_changed", "cache_missed_input_tokens": 7}
+    for reason, read, told in (
         (None, 0, ""),
-        (CHANGED, 10, ""),
-        (CHANGED, 0, "messages_changed (7 tokens)"),
-        ({**CHANGED, "type": "system_changed"}, 10, "system_changed (7 tokens)"),
+        (changed, 10, ""),
+        (changed, 0, "messages_changed (7 tokens)"),
+        ({**changed, "type": "system_changed"}, 10, "system_changed (7 tokens)"),
         ({"type": "previous_message_not_found"}, 0, "previous_message_not_found"),
-    ],
-)
-async def test_a_miss_of_the_cache_is_told_with_its_cause(
-    claude: Claude, caplog: pytest.LogCaptureFixture, reason: Any, read: int, told: str
-) -> None:
-    usage = {"input_tokens": 1, "output_tokens": 1, "cache_read_input_tokens": read}
-    claude.fake.message(usage=usage, diagnostics={"cache_miss_reason": reason})
-    answer = await claude.model.prepare(reflecting()).make()
-    assert answer.provenance
-    assert answer.provenance.cache_miss == told
-    assert bool(caplog.records and "cache was missed" in caplog.text) == bool(told)
+    ):
+        caplog.clear()
+        usage = {"input_tokens": 1, "output_tokens": 1, "cache_read_input_tokens": read}
+        claude.fake.message(usage=usage, diagnostics={"cache_miss_reason": reason})
+        answer = await claude.model.prepare(reflecting()).make()
+        assert answer.provenance
+        assert (answer.provenance.cache_miss, "cache was missed" in caplog.text) == (told, bool(told))
 
 
 TOO_LARGE = "The compiled grammar is too large, which would cause performance issues. Simplify your tool schemas."

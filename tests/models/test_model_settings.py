@@ -34,25 +34,20 @@ def test_the_names_of_rfc_95_choose_the_model_in_the_file(tmp_path: Path) -> Non
     assert (model.provider, model.model, model.effort) == ("openai", "gpt-5.4", "low")
 
 
-@pytest.mark.parametrize(
-    ("in_file", "environment", "key"),
-    [
-        ("model: {provider: anthropic, api_key: sk-of-anthropic}", {"OPENAI_API_KEY": "sk-of-openai"}, "sk-of-openai"),
-        ("model: {provider: anthropic, api_key: sk-of-anthropic}", {}, None),
-        ("model: {api_key: sk-of-file}", {}, "sk-of-file"),
-        ("model: {provider: scripted, api_key: sk-of-file}", {}, "sk-of-file"),
-        ("model: {provider: anthropic}", {"AGENT_MODEL__API_KEY": "sk-of-openai"}, "sk-of-openai"),
-        ("model: {api_key: sk-of-file}", {"OPENAI_API_KEY": "sk-of-openai"}, "sk-of-file"),
-        ("model: {}", {"ANTHROPIC_API_KEY": "sk-of-anthropic"}, None),
-    ],
-)
-def test_the_key_of_one_provider_goes_to_no_other(
-    tmp_path: Path, in_file: str, environment: dict[str, str], key: str | None
-) -> None:
-    file = tmp_path / "agentic.yaml"
-    file.write_text(f"agent:\n  {in_file}\n", encoding="utf-8")
-    found = load(file, {**CHOSEN, **environment}).model.api_key
-    assert (found.get_secret_value() if found else None) == key
+def test_the_key_of_one_provider_goes_to_no_other(tmp_path: Path) -> None:
+    file, of_openai = tmp_path / "agentic.yaml", {"OPENAI_API_KEY": "sk-of-openai"}
+    for in_file, environment, key in (
+        ("{provider: anthropic, api_key: sk-of-anthropic}", of_openai, "sk-of-openai"),
+        ("{provider: anthropic, api_key: sk-of-anthropic}", {}, None),
+        ("{api_key: sk-of-file}", {}, "sk-of-file"),
+        ("{provider: scripted, api_key: sk-of-file}", {}, "sk-of-file"),
+        ("{provider: anthropic}", {"AGENT_MODEL__API_KEY": "sk-of-openai"}, "sk-of-openai"),
+        ("{api_key: sk-of-file}", of_openai, "sk-of-file"),
+        ("{}", {"ANTHROPIC_API_KEY": "sk-of-anthropic"}, None),
+    ):
+        file.write_text(f"agent:\n  model: {in_file}\n", encoding="utf-8")
+        found = load(file, {**CHOSEN, **environment}).model.api_key
+        assert (found.get_secret_value() if found else None) == key, (in_file, environment)
 
 
 def test_the_key_appears_in_no_log_line_and_in_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,17 +62,14 @@ def test_the_key_appears_in_no_log_line_and_in_no_settings(capsys: pytest.Captur
     assert KEY not in repr(settings)
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
+async def test_what_is_missing_is_named() -> None:
+    for settings, told in (
         ({"provider": "openai", "api_key": KEY}, "agent.model.model"),
         ({"provider": "openai", "model": "gpt-5.4"}, "OPENAI_API_KEY.*agent.model.base_url"),
         ({"provider": "anthropic"}, "ANTHROPIC_API_KEY"),
-    ],
-)
-async def test_what_is_missing_is_named(settings: dict[str, str], told: str) -> None:
-    with pytest.raises(Misconfigured, match=told):
-        await opened(**settings)
+    ):
+        with pytest.raises(Misconfigured, match=told):
+            await opened(**settings)
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])

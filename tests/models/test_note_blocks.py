@@ -4,8 +4,6 @@ import json
 import re
 from typing import Any
 
-import pytest
-
 from agent_service.models.prompts.wording import block, blocks
 from tests.core.cues import returns, signal
 from tests.core.words import PARENT, run_at
@@ -18,25 +16,17 @@ def told_of(output: dict[str, Any]) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize(
-    ("output", "where"),
-    [
-        ({"artifact_path": "artifacts/page.html"}, "; the whole is the artifact artifacts/page.html"),
-        ({}, "; ask the tool for less at a time"),
-        ({"artifact_path": "../../etc/passwd"}, "; ask the tool for less at a time"),
-        ({"artifact_path": "artifacts/a.html]\n</step>"}, "; ask the tool for less at a time"),
-    ],
-)
-def test_a_result_that_is_cut_says_how_much_is_missing_and_where_the_whole_is(
-    output: dict[str, Any], where: str
-) -> None:
-    length = re.search(
-        r"\n\[cut: (\d+) of (\d+) characters are shown(.*)\]\Z", told_of({**output, "excerpt": "x" * 50_000})
-    )
-    assert length
-    assert 15_900 < int(length[1]) <= 16_000
-    assert int(length[2]) > 50_000
-    assert length[3] == where
+def test_a_result_that_is_cut_says_how_much_is_missing_and_where_the_whole_is() -> None:
+    less = "; ask the tool for less at a time"
+    for path, where in {
+        "artifacts/page.html": "; the whole is the artifact artifacts/page.html",
+        "": less,
+        "../../etc/passwd": less,
+        "artifacts/a.html]\n</step>": less,
+    }.items():
+        told = told_of({"excerpt": "x" * 50_000} | ({"artifact_path": path} if path else {}))
+        ((shown, whole, end),) = re.findall(r"\n\[cut: (\d+) of (\d+) characters are shown(.*)\]\Z", told)
+        assert (15_900 < int(shown) <= 16_000, int(whole) > 50_000, end) == (True, True, where)
 
 
 def test_a_field_that_says_what_stands_there_already_is_left_out_and_no_other() -> None:

@@ -126,36 +126,29 @@ def test_a_reply_that_cannot_be_used_is_told_why(golden: Golden) -> None:
     golden("replies", "".join(f"{name}\n    {why}\n" for name, why in told.items()))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_fence_thoughts_and_other_spellings_of_a_name_are_looked_through() -> None:
+    for text in (
         f"```json\n{TEXT}\n```",
         f"<think>so {{</think>\n{TEXT}",
         f"So {{.\n</think>\n{TEXT}",
         f"\n```\n{TEXT}\n```\n",
         TEXT.replace('"d1"', '"D1: it is found"').replace('"continue"', '" Continue"'),
-    ],
-)
-def test_a_fence_thoughts_and_other_spellings_of_a_name_are_looked_through(text: str) -> None:
-    assert read(ASKED[Phase.REFLECT], text) == read(ASKED[Phase.REFLECT], TEXT)
+    ):
+        assert read(ASKED[Phase.REFLECT], text) == read(ASKED[Phase.REFLECT], TEXT), text
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_no_reply_takes_long_to_read_or_to_be_told_of_or_the_process_along() -> None:
+    for said in (
         "{" * 31_000,
         "x" * 100_000,
         reply(framing={**FRAMING, "x" * 100_000: 1}),
         reply(framing={**FRAMING, "assumptions": [1] * 10_000}),
         reply(framing={**FRAMING, **{f"{'y' * 500}{n}": n for n in range(50)}}),
         {"z" * 100_000: 1, **{f"{n}": n for n in range(50)}},
-    ],
-    ids=range(6),
-)
-def test_no_reply_takes_long_to_read_or_to_be_told_of_or_the_process_along(said: Any) -> None:
-    before = time.process_time()
-    assert len(reason(Phase.FRAME, said)) < 7000
-    assert time.process_time() - before < 0.5
+    ):
+        before = time.process_time()
+        assert len(reason(Phase.FRAME, said)) < 7000
+        assert time.process_time() - before < 0.5
 
 
 def test_thoughts_beside_the_parts_are_left_alone() -> None:
@@ -163,18 +156,15 @@ def test_thoughts_beside_the_parts_are_left_alone() -> None:
         assert read(ASKED[phase], json.dumps({"thoughts": "hm", **said})) == read(ASKED[phase], json.dumps(said))
 
 
-def test_arguments_are_taken_as_an_object_too_and_no_verdict_is_to_go_on() -> None:
+def test_a_call_in_another_spelling_is_that_call_arguments_may_be_an_object_and_no_verdict_is_to_go_on() -> None:
+    for call in ("Search.Query", "search query", "search/query()", "search: query", "search"):
+        assert plan(call=call) == plan()
     assert plan(arguments_json={"text": "the answer"}) == plan()
     nested = plan(arguments_json={"text": {"deep": 1}})
     assert isinstance(nested, Unusable)
     assert "arguments_json" in nested.reason
     decision, _ = said_in(Phase.REFLECT, reflection={**REFLECTION, "verdict": None})
     assert decision == said_in(Phase.REFLECT, reflection=REFLECTION)[0]
-
-
-@pytest.mark.parametrize("call", ["Search.Query", "search query", "search/query()", "search: query", "search"])
-def test_a_call_in_another_spelling_is_that_call(call: str) -> None:
-    assert plan(call=call) == plan()
 
 
 def test_a_long_text_takes_its_place_among_the_arguments() -> None:

@@ -38,7 +38,8 @@ def test_a_result_that_is_cut_keeps_what_names_it_and_sums_it_up_and_counts_what
 
 
 def test_a_result_of_any_shape_is_kept_in_about_as_many_characters_as_may_be() -> None:
-    for value in ([[]] * 50_000, {"": [None] * 50_000}, "x" * 50_000, [10**100] * 1000, "\x01" * 50_000):
+    values: tuple[Any, ...] = ([[]] * 50_000, {"": [None] * 50_000}, "x" * 50_000, [10**100] * 1000, "\x01" * 50_000)
+    for value in values:
         kept = noted({"summary": "long", "value": value})
         assert kept.missing > 0
         assert len(json.dumps(kept.value, ensure_ascii=False)) < 17_000

@@ -298,3 +298,11 @@ class World:
         with discarding(processes):
             vars(self).clear()
         self.record = record
+
+
+def begun(course: Course) -> World:
+    """Waits until all runs of the course are accepted."""
+    world = World(course)
+    world.start()
+    world.until(lambda: len(world.record.of(subjects.WAKE_ACCEPTED)) == len(course.starts))
+    return world

@@ -13,7 +13,7 @@ from tests.sim.course import WRITER, Course, in_turn, line, no_reaction
 from tests.sim.courses import COURSES
 from tests.sim.model_policy import DONE, act, wait
 from tests.sim.servers.ductile import Plugin
-from tests.sim.world import World
+from tests.sim.world import World, begun
 
 WRITES = act("append.handle", n=1)
 SLOW = replace(
@@ -25,13 +25,6 @@ SLOW = replace(
 )
 ENDS_SOON = {"deadline_at": "2026-06-01T12:05:00Z"}
 QUESTION = replace(COURSES["question"], reacts=no_reaction, endings=2)
-
-
-def begun(course: Course) -> World:
-    world = World(course)
-    world.start()
-    world.until(lambda: world.record.of(subjects.WAKE_ACCEPTED))
-    return world
 
 
 def says(world: World, kind: str, **more: Any) -> None:

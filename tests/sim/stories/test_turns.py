@@ -21,21 +21,13 @@ from agent_service.views.journal import made_call, question_of
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import Values
 from schemas import subjects
-from tests.sim.course import Course
 from tests.sim.courses import COURSES
 from tests.sim.machines.disk import SimFile
 from tests.sim.servers.streams import head_of
-from tests.sim.world import World
+from tests.sim.world import World, begun
 
 PLAIN = COURSES["plain run"]
 (GOAL,) = PLAIN.goals
-
-
-def begun(course: Course = PLAIN) -> World:
-    world = World(course)
-    world.start()
-    world.until(lambda: len(world.record.of(subjects.WAKE_ACCEPTED)) == len(course.starts))
-    return world
 
 
 async def journal(world: World) -> Sequence[Entry]:
@@ -138,7 +130,7 @@ def test_a_run_over_whose_event_the_agent_breaks_fails_and_says_so(kind: str) ->
 
 
 def test_a_signal_over_which_the_agent_breaks_is_the_callers_to_hear_and_the_run_goes_on() -> None:
-    with closing(begun()) as world:
+    with closing(begun(PLAIN)) as world:
         breaks_over(world, "SignalReceived")
         said = world.asks("signal", run_id=world.first, kind="message", message="hello", signal_id="s")
         assert said["status"] == 500
@@ -146,7 +138,7 @@ def test_a_signal_over_which_the_agent_breaks_is_the_callers_to_hear_and_the_run
 
 
 def test_a_reply_that_a_full_disk_refuses_for_now_is_kept_and_not_paid_again() -> None:
-    with closing(begun()) as world:
+    with closing(begun(PLAIN)) as world:
         world.until(lambda: world.record.paid)
         world.services.disks["agent"].full = True
         world.passes(3)
@@ -249,9 +241,7 @@ def test_a_call_that_was_put_off_is_rebuilt_as_it_was_made_last() -> None:
 
 
 def test_a_request_that_the_bus_forgot_soon_after_an_agent_s_start_is_published_again() -> None:
-    with closing(World(replace(PLAIN, agents=2))) as world:
-        world.start()
-        world.until(lambda: world.record.of(subjects.WAKE_ACCEPTED))
+    with closing(begun(replace(PLAIN, agents=2))) as world:
         world.ductile.goes_away(3.0)
         world.until(lambda: world.record.requests)
         world.passes(0.5)  # the gateway has put it off

@@ -25,26 +25,18 @@ from tests.projections.people import a_run_that_asks, a_run_that_needs_approval,
 WAITED = "agentic_person_wait_duration_seconds"
 
 
-@pytest.mark.parametrize(
-    ("asked", "then", "kind", "outcome"),
-    [
-        (a_run_that_needs_approval, approves(), "approval", "approved"),
-        (a_run_that_needs_approval, rejects(), "approval", "rejected"),
-        (a_run_that_needs_approval, due, "approval", "expired"),
-        (a_run_that_needs_approval, signal("message", message="wait"), "approval", "void"),
-        (a_run_that_asks, answers("in the hall"), "question", "answered"),
-        (a_run_that_asks, due, "question", "expired"),
-        (a_run_that_asks, cancel(), "question", "void"),
-    ],
-)
-def test_what_a_person_is_asked_waits_until_it_is_decided(
-    asked: Callable[[], Script], then: Cue, kind: str, outcome: str
-) -> None:
-    seen = measured(asked().wait(seconds=90) >> then)
-    assert seen[f'agentic_run_paused_total{{agentic_run_reason="{kind}"}}'] == 1
-    labels = f'{{agentic_asks="{kind}",agentic_person_outcome="{outcome}"}}'
-    assert seen[f"{WAITED}_count{labels}"] == 1
-    assert outcome == "expired" or seen[f"{WAITED}_sum{labels}"] == 90
+def test_what_a_person_is_asked_waits_until_it_is_decided() -> None:
+    rows: tuple[tuple[Callable[[], Script], str, dict[str, Cue]], ...] = (
+        (a_run_that_needs_approval, "approval", {"approved": approves(), "rejected": rejects(), "expired": due}),
+        (a_run_that_needs_approval, "approval", {"void": signal("message", message="wait")}),
+        (a_run_that_asks, "question", {"answered": answers("in the hall"), "expired": due, "void": cancel()}),
+    )
+    for asked, kind, outcome, then in ((asked, kind, *end) for asked, kind, ends in rows for end in ends.items()):
+        seen = measured(asked().wait(seconds=90) >> then)
+        assert seen[f'agentic_run_paused_total{{agentic_run_reason="{kind}"}}'] == 1
+        labels = f'{{agentic_asks="{kind}",agentic_person_outcome="{outcome}"}}'
+        assert seen[f"{WAITED}_count{labels}"] == 1
+        assert outcome == "expired" or seen[f"{WAITED}_sum{labels}"] == 90
 
 
 def test_every_journal_is_measured_whole() -> None:

@@ -3,8 +3,6 @@
 The figures count tokens and bytes, not seconds, so they are the same on every machine.
 """
 
-import pytest
-
 from agent_service.core.phases import Phase
 from agent_service.models.prompts.prompt import compose
 from schemas.values import replace
@@ -15,12 +13,12 @@ from tests.models.prompt_costs import STEPS, run, told
 LONG = 90
 
 
-@pytest.mark.parametrize(("short", "most"), [(False, 2500), (True, 1300)])
-def test_the_rules_and_the_schema_cost_so_many_tokens_before_any_tool(*, short: bool, most: int) -> None:
+def test_the_rules_and_the_schema_cost_so_many_tokens_before_any_tool() -> None:
     state = framing().state
-    asked = question(replace(state, brief=replace(state.brief, short_rules=short, skills=())), Phase.FRAME)
-    prompt = compose(asked)
-    assert tokens(prompt.system[0]) + tokens(canonical(prompt.schema)) <= most
+    for short, most in ((False, 2500), (True, 1300)):
+        brief = replace(state.brief, short_rules=short, skills=())
+        prompt = compose(question(replace(state, brief=brief), Phase.FRAME))
+        assert tokens(prompt.system[0]) + tokens(canonical(prompt.schema)) <= most
 
 
 async def test_a_fused_run_asks_once_a_step_from_the_cache_and_costs_a_third_of_separate_and_uncached() -> None:

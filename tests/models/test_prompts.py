@@ -145,10 +145,10 @@ def test_tools_are_told_with_their_commands_and_schemas_and_no_hidden_character(
     golden("prompt tools", system[1] + "\n")
 
 
-@pytest.mark.parametrize("rules", ["rules", "rules-short"])
-def test_every_example_in_the_rules_is_a_reply_that_is_taken(rules: str) -> None:
-    examples = [line for line in rendered(rules).splitlines() if line.startswith('{"')]
-    assert len(examples) == 2
+def test_every_example_in_the_rules_is_a_reply_that_is_taken() -> None:
+    lines = [line for rules in ("rules", "rules-short") for line in rendered(rules).splitlines()]
+    examples = [line for line in lines if line.startswith('{"')]
+    assert len(examples) == 4
     for example in examples:
         asked = framing() if "framing" in json.loads(example) else reflecting(2)
         asked = replace(asked, state=replace(asked.state, brief=replace(asked.state.brief, skills=NOTEBOOK)))
@@ -227,23 +227,19 @@ def test_no_sign_is_left_that_folds_to_the_beginning_of_a_tag() -> None:
     assert harmless(text) == text
 
 
-HIDDEN = {
-    "tags": "\U000e0049\U000e0067\U000e006e",
-    "zero width": "\u200b\u2060\ufeff",
-    "bidirectional": "\u202e\u2066\u200f",
-    "fillers": "\u3164\u115f\u00ad",
-    "selectors": "\ufe00\U000e0100",
-    "controls": "\x1b\x07\x7f",
-}
-
-
-@pytest.mark.parametrize("hidden", HIDDEN)
-@pytest.mark.parametrize("phase", ASKED)
-def test_a_model_is_shown_what_a_person_does_not_see(phase: Phase, hidden: str) -> None:
-    text = f"pay{HIDDEN[hidden]}pal"
-    message = message_of(claiming(text), phase)
-    assert not set(HIDDEN[hidden]) & set(message)
-    assert visible(text) in message
+def test_a_model_is_shown_what_a_person_does_not_see() -> None:
+    for hidden in (
+        "\U000e0049\U000e0067\U000e006e",  # tags
+        "\u200b\u2060\ufeff",  # without width
+        "\u202e\u2066\u200f",  # of direction
+        "\u3164\u115f\u00ad",  # fillers
+        "\ufe00\U000e0100",  # selectors
+        "\x1b\x07\x7f",  # of control
+    ):
+        state = claiming(text := f"pay{hidden}pal")
+        for phase in ASKED:
+            assert not set(hidden) & set(message_of(state, phase))
+            assert visible(text) in message_of(state, phase)
 
 
 def test_who_verifies_is_shown_what_a_write_was_sent_with_and_not_all_of_a_long_text() -> None:

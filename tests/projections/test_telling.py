@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import get_args
 
-import pytest
-
 from agent_service.api.runs import JournalReader
 from agent_service.core import events, facts
 from agent_service.history.history import History
@@ -29,7 +27,6 @@ from tests.core.cues import (
     started,
     wake,
 )
-from tests.core.script import Script
 from tests.core.words import run_at
 from tests.projections.courses import STANDING, verified
 from tests.projections.fakes import Journals
@@ -101,26 +98,19 @@ def test_no_text_of_what_to_do_names_a_command() -> None:
     assert [text for text in told if any(word in text for word in ("`", "agentic ", "--"))] == []
 
 
-@pytest.mark.parametrize(
-    ("script", "version", "note"),
-    [
+def test_a_call_is_shown_with_its_prompt_and_with_why_that_may_differ_from_what_was_sent() -> None:
+    for script, version, note in (
         (priced_example(), MADE.prompt_hash, ""),
-        (priced_example(), "cccc", "aaaa"),
-        (worked_example(model="scripted"), "cccc", "a script answered"),
-    ],
-    ids=["as sent", "other templates", "never sent"],
-)
-def test_a_call_is_shown_with_its_prompt_and_with_why_that_may_differ_from_what_was_sent(
-    script: Script, version: str, note: str
-) -> None:
-    changes = [*replay(entries_of(script))]
-    told = PromptText(system=("rules",), user=("tail",), version=version)
-    call = call_view(changes, 2, lambda _: told)
-    assert call is not None
-    assert call.prompt == told
-    assert (note in call.prompt_note, bool(note)) == (True, bool(call.prompt_note))
-    assert call.reply is not None
-    assert call.reply["usage"]["input_tokens"] > 0
+        (priced_example(), "of other templates", "aaaa"),
+        (worked_example(model="scripted"), "never sent", "a script answered"),
+    ):
+        told = PromptText(system=("rules",), user=("tail",), version=version)
+        call = call_view([*replay(entries_of(script))], 2, lambda _, told=told: told)
+        assert call
+        assert call.prompt == told
+        assert (note in call.prompt_note, bool(note)) == (True, bool(call.prompt_note))
+        assert call.reply
+        assert call.reply["usage"]["input_tokens"] > 0
 
 
 def test_memory_says_a_fact_once_with_every_step_that_showed_it() -> None:

@@ -79,10 +79,6 @@ TOOLS = (FETCH, POST, SAVE, tool("helper", route="agentic-loop"), BROWSE, LEDGER
 EVERY_TOOL = (*TOOLS, tool("knowledge", route="shelf"), tool("look", route="window"), catalog.agent_tool())
 
 
-def made(cue: Cue, script: Script) -> Event:
-    return cue(script) if callable(cue) else cue
-
-
 # The run begins
 
 
@@ -226,10 +222,10 @@ def claims(verdict: str = "continue", unmet: str = "", seen: bool = True, **said
     refuted = (ItemRetraction(item=unmet, reason="the newer page says 13"),) if unmet else ()
     reflection = Reflection(verdict=Verdict(verdict), summary="looked at the result", met=met, unmet=refuted)
 
-    def cue(script: Script) -> Event:
+    def cue(script: Script) -> Cue:
         places = {place for claim in met for place in parse_places(claim.evidence, script.state.artifacts)}
         found = tuple(QuoteCheck(evidence=p, quote=c.quote, found=bool(seen)) for c in met for p in sorted(places))
-        return made(replies(reflection, seen=found), script)
+        return replies(reflection, seen=found)
 
     return cue
 
@@ -262,9 +258,9 @@ def rests(
     return lambda script: _comes_next(script, Wait(why=why, seconds=seconds, until=until))
 
 
-def _comes_next(script: Script, chosen: AskPerson | Wait) -> Event:
+def _comes_next(script: Script, chosen: AskPerson | Wait) -> Cue:
     reflecting = script.state.open_call is not None and script.state.open_call.phase == "reflect"
-    return made(replies(reflection("continue"), plan=chosen) if reflecting else replies(chosen), script)
+    return replies(reflection("continue"), plan=chosen) if reflecting else replies(chosen)
 
 
 def asks_agents(*goals: str, **arguments: Any) -> Cue:
@@ -449,10 +445,10 @@ def rejects(message: str | None = None, **details: Any) -> Cue:
 
 
 def _rules(kind: Any, details: dict[str, Any]) -> Cue:
-    def cue(script: Script) -> Event:
+    def cue(script: Script) -> Cue:
         ask = script.state.ask
         name = ask.subject_hash if isinstance(ask, Approval) else "0" * 32
-        return made(signal(kind, **({"arguments_hash": name} | details)), script)
+        return signal(kind, **({"arguments_hash": name} | details))
 
     return cue
 

@@ -69,10 +69,15 @@ class Script:
         self.story: list[ChangeRecord] = []
 
     def __rshift__(self, cue: "Cue") -> Self:
-        event = cue if isinstance(cue, Event) else cue(self)
+        event = self.event(cue)
         before = self.story[-1].transition.state if self.story else None
         self.story.append(ChangeRecord(before=before, event=event, transition=decide(before, event)))
         return self
+
+    def event(self, cue: "Cue") -> Event:
+        while not isinstance(cue, Event):
+            cue = cue(self)
+        return cue
 
     def __iter__(self) -> Iterator[ChangeRecord]:
         return iter(self.story)
@@ -132,7 +137,7 @@ def commits_of(story: Iterable[ChangeRecord]) -> list[Commit]:
     return commits
 
 
-Cue = Event | Callable[[Script], Event]
+Cue = Event | Callable[[Script], "Cue"]
 """An event, or how to make one that fits the run as it stands."""
 
 

@@ -7,7 +7,6 @@ stories are long.
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -16,29 +15,28 @@ from typing import Any
 
 from agent_service.core import planning
 from agent_service.core.brief import Continuations
-from agent_service.core.events import Event, ToolReturned
+from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Phase, Plan, Unusable
 from agent_service.core.waiting import Acting, CallReserve, NeedsPerson, Status, Stop, Thinking
 from tests.core import cues
-from tests.core.cues import DEADLINE, due, framing, made, plan, queued, reflection, replies, returns, several
-from tests.core.script import Script
+from tests.core.cues import DEADLINE, due, framing, plan, queued, reflection, replies, returns, several
+from tests.core.script import Cue, Script
 from tests.core.words import WORDS, a_run_of, parsed, split
 
-Move = Callable[[Script], Event]
 SAME = plan("fetch", url="same")
 
 # What a run waits for
 
 
-def goes_on(script: Script) -> Event:
+def goes_on(script: Script) -> Cue:
     """The event that the run waits for, with content that continues it."""
     is_to_be_paid = script.reserve is not None and script.state.active_call is not None and script.state.reserve is None
-    return sets_aside(script) if is_to_be_paid else GOES_ON.get(situation(script), timer)(script)
+    return sets_aside if is_to_be_paid else GOES_ON.get(situation(script), timer)
 
 
-def sets_aside(script: Script, *, by: int = 0) -> Event:
+def sets_aside(script: Script, *, by: int = 0) -> Cue:
     reserve = script.reserve or CallReserve(tokens=50, cost_usd=0.005)
-    return made(cues.reserves(reserve.tokens, reserve.cost_usd, call=max(1, script.state.calls + by)), script)
+    return cues.reserves(reserve.tokens, reserve.cost_usd, call=max(1, script.state.calls + by))
 
 
 def situation(script: Script) -> str:
@@ -68,21 +66,21 @@ def _acting(acting: Acting, reads: int) -> str:
     return "tool again" if pending.attempt > 1 else "tool"
 
 
-def answers(script: Script, **reply: Any) -> Event:
+def answers(script: Script, **reply: Any) -> Cue:
     asking, fused = script.state.open_call, script.state.brief.fused
     planned = SAME if is_stubborn(script) else a_good_plan(script)
     match asking.phase if asking else None:
         case Phase.FRAME:
-            return made(replies(framing(), plan=planned if fused else None, **reply), script)
+            return replies(framing(), plan=planned if fused else None, **reply)
         case Phase.REFLECT:
             told = reflection("continue", facts=(f"learned by call {script.state.calls}",))
-            return made(replies(told, plan=planned if fused else None, **reply), script)
+            return replies(told, plan=planned if fused else None, **reply)
         case Phase.VERIFY:
-            return made(cues.finds("looked at", holds=script.state.calls % 3 > 0, **reply), script)
+            return cues.finds("looked at", holds=script.state.calls % 3 > 0, **reply)
         case Phase.COMPACT:
-            return made(cues.digests("what the older steps brought", **reply), script)
+            return cues.digests("what the older steps brought", **reply)
         case _:
-            return made(replies(planned, **reply), script)
+            return replies(planned, **reply)
 
 
 def a_good_plan(script: Script) -> Plan:
@@ -98,17 +96,17 @@ def is_stubborn(script: Script) -> bool:
     return script.state.plan is not None and script.state.plan.action == SAME.action
 
 
-def result(script: Script) -> Event:
-    return made(returns(output={"summary": "same"} if is_stubborn(script) else None), script)
+def result(script: Script) -> Cue:
+    return returns(output={"summary": "same"} if is_stubborn(script) else None)
 
 
-def some_request(script: Script) -> Event:
+def some_request(script: Script) -> Cue:
     """A result of a request that is out, newest first; or the next is sent."""
     sent = script.state.sent
-    return made(returns(of=sent[-1]), script) if sent else timer(script)
+    return returns(of=sent[-1]) if sent else timer
 
 
-def timer(script: Script) -> Event:
+def timer(script: Script) -> Cue:
     return due(script) if script.state.due_at else cues.too_early(script)
 
 
@@ -124,67 +122,54 @@ def more_than_spent(script: Script) -> dict[str, Any]:
     }
 
 
-def more_of_everything(script: Script) -> Event:
-    return made(cues.signal("raise_budget", **more_than_spent(script)), script)
-
-
-def reopens(script: Script) -> Event:
+def reopens(script: Script) -> Cue:
     """An answer with larger budgets if the run can be reopened; else a late result."""
     if script.state.status is not Status.ESCALATED:
-        return made(returns(), script)
-    return made(cues.answer("go on", **more_than_spent(script)), script)
+        return returns()
+    return cues.answer("go on", **more_than_spent(script))
 
 
-def word(text: str) -> Move:
+def word(text: str) -> Cue:
     """A move by its word in a transcript or in MOVES_BY_WORD; `late` comes an hour or two later."""
     if text.startswith("late "):
         return later(word(text.removeprefix("late ")), hours=1)
     name, plain, named = parsed(text)
     if name in MOVES_BY_WORD:
         return MOVES_BY_WORD[name]
-    cue = WORDS[name](*plain, **named)
-    return lambda script: made(cue, script)
+    return WORDS[name](*plain, **named)
 
 
-def words(line: str) -> list[Move]:
+def words(line: str) -> list[Cue]:
     """Moves of a line, separated by `;`; `3 due` is three times as likely."""
     parts = [re.fullmatch(r"(?:(\d+) )?(.*)", part) for part in split(line.replace("\n", " "), ";")]
     return [word(part[2]) for part in parts if part for _ in range(int(part[1] or 1))]
 
 
-def later(cue: Move, **duration: float) -> Move:
-    return lambda script: cue(script.wait(**duration))
+def later(cue: Cue, **duration: float) -> Cue:
+    return lambda script: script.wait(**duration).event(cue)
 
 
 # What may come instead
 
 
-def done(script: Script) -> Event:
+def done(script: Script) -> Cue:
     good = [record.step for record in script.state.completed if record.status == "ok"]
     proof = {item.id: f"step:{good[-1]}" for item in script.state.done_items} if good else {}
-    return made(replies(reflection("done", proof)), script)
+    return replies(reflection("done", proof))
 
 
-def again(script: Script) -> Event:
+def again(script: Script) -> Cue:
     results = [change.event for change in script.story if isinstance(change.event, ToolReturned)]
-    return results[-1] if results else made(returns(), script)
+    return results[-1] if results else returns()
 
 
-def older_attempt(script: Script) -> Event:
+def older_attempt(script: Script) -> Cue:
     attempt = script.state.pending.attempt if script.state.pending else 2
-    return made(returns(attempt=max(1, attempt - 1)), script)
+    return returns(attempt=max(1, attempt - 1))
 
 
-def future_step(script: Script) -> Event:
-    return made(returns(step=script.state.step + 1), script)
-
-
-def last_fails(script: Script) -> Event:
-    return made(cues.errs("upstream", "retry", step=script.state.step), script)
-
-
-def of_newest(script: Script, *, cue: Move) -> Event:
-    event = cue(script)
+def of_newest(script: Script, *, cue: Cue) -> Cue:
+    event = script.event(cue)
     pending = script.state.pendings[-1] if script.state.pendings else None
     if pending is None or not isinstance(event, ToolReturned):
         return event
@@ -193,28 +178,28 @@ def of_newest(script: Script, *, cue: Move) -> Event:
     return replace(event, result=event.result.model_copy(update=named))
 
 
-def nameless(script: Script) -> Event:
-    return made(returns(task=None, round=None, attempt=None, place=f"message {len(script.story)}"), script)
+def nameless(script: Script) -> Cue:
+    return returns(task=None, round=None, attempt=None, place=f"message {len(script.story)}")
 
 
-def other_call(script: Script, *, by: int) -> Event:
-    return made(replies(plan(), call=max(1, script.state.calls + by)), script)
+def other_call(script: Script, *, by: int) -> Cue:
+    return replies(plan(), call=max(1, script.state.calls + by))
 
 
-def insists(script: Script) -> Event:
+def insists(script: Script) -> Cue:
     asking, planned = script.state.open_call, script.state.plan or plan("post")
     reflecting = asking is not None and asking.phase == "reflect"
-    return made(replies(reflection("continue"), plan=planned) if reflecting else replies(planned), script)
+    return replies(reflection("continue"), plan=planned) if reflecting else replies(planned)
 
 
-MOVES_BY_WORD: dict[str, Move] = {
+MOVES_BY_WORD: dict[str, Cue] = {
     "again": again,
     "answers": answers,
-    "approves-late": later(partial(made, cues.approves()), hours=2),
+    "approves-late": later(cues.approves(), hours=2),
     "done-well": done,
-    "future": future_step,
+    "future": lambda script: returns(step=script.state.step + 1),
     "insist": insists,
-    "last-fails": last_fails,
+    "last-fails": lambda script: cues.errs("upstream", "retry", step=script.state.step),
     "nameless": nameless,
     "older": older_attempt,
     "other-call": partial(other_call, by=-1),
@@ -222,20 +207,20 @@ MOVES_BY_WORD: dict[str, Move] = {
     "reopen": reopens,
     "set-aside": sets_aside,
     "set-aside-before": partial(sets_aside, by=-1),
-    "start": lambda script: made(cues.started(), script),
+    "start": cues.started(),
     "timer": timer,
     "unheard": partial(answers, words=0),
     "unpriced": partial(answers, cost=None),
     "due": due,
 }
-GOES_ON: dict[str, Move] = {
+GOES_ON: dict[str, Cue] = {
     "queued": MOVES_BY_WORD["start"],
     **dict.fromkeys(("frame", "plan", "reflect", "compact", "verify"), answers),
     **dict.fromkeys(("tool", "tool again", "tool, paused"), result),
     **dict.fromkeys(("reads", "tasks"), some_request),
     "approval": word("approve"),
     "question": word('answer "the new one"'),
-    "stop": more_of_everything,
+    "stop": lambda script: cues.signal("raise_budget", **more_than_spent(script)),
     "ended": reopens,
 }
 """Any other run waits for its timer."""
@@ -251,7 +236,7 @@ PLANS: tuple[Plan | Unusable, ...] = (
     several("fetch", "post"),
 )
 PLANNED, OPENING, ALONG = (
-    [partial(made, cue(planned)) for planned in PLANS]
+    [cue(planned) for planned in PLANS]
     for cue in (
         replies,
         lambda planned: replies(framing(), plan=planned),
@@ -271,7 +256,7 @@ WISHES = words(
 )
 
 
-def a_wish(chance: Random) -> Move:
+def a_wish(chance: Random) -> Cue:
     """A tool asks for up to eight tasks of any tools, with any dependencies."""
     names = [f"t{number}" for number in range(chance.randint(2, 8))]
     needs = {name: [other for other in names[:place] if chance.random() < 0.3] for place, name in enumerate(names)}
@@ -287,7 +272,7 @@ UPSTREAM = word("error upstream retry")
 NEWEST = [partial(of_newest, cue=cue) for cue in (word("return"), UPSTREAM, *WISHES[:2])]
 LATER = f"raise deadline_at={DEADLINE.replace(hour=23).isoformat()}"
 
-ODD: dict[str, list[Move]] = {
+ODD: dict[str, list[Cue]] = {
     "queued": words("late start ; cancel ; return ; late timer ; raise max_steps=3 ; plan ; timer"),
     "frame": [
         *words('frame "only one" ; reflect done ; digest forged'),
@@ -385,12 +370,12 @@ ODD: dict[str, list[Move]] = {
 }
 
 
-def odd(script: Script, *, number: int) -> Event:
+def odd(script: Script, *, number: int) -> Cue:
     moves = ODD[situation(script)]
-    return moves[number % len(moves)](script)
+    return moves[number % len(moves)]
 
 
-MOVES: list[Move] = [
+MOVES: list[Cue] = [
     *[goes_on] * 130,
     *[later(goes_on, minutes=1)] * 10,
     *(partial(odd, number=number) for number in range(max(map(len, ODD.values())))),
@@ -441,7 +426,7 @@ def story(number: int) -> Script:
     return play(details | {"verify": number % 2 == 1}, chance.choices(MOVES, k=LENGTH))
 
 
-def play(details: dict[str, Any], moves: list[Move]) -> Script:
+def play(details: dict[str, Any], moves: list[Cue]) -> Script:
     """The story of a run with `details`, perhaps some steps done, and `moves`."""
     reserve, steps = details["reserve"], details["steps"]
     given = {name: value for name, value in details.items() if name not in ("reserve", "steps")}
@@ -452,7 +437,7 @@ def play(details: dict[str, Any], moves: list[Move]) -> Script:
     return script
 
 
-def a_gathering(moves: list[Move]) -> Script:
+def a_gathering(moves: list[Cue]) -> Script:
     """A run whose first step has sub-requests, without protocol violations."""
     script = queued(continuations=WAKES["continuations"][0], max_attempts_of_run=1000) >> cues.started()
     script = script >> cues.frames() >> cues.plans()
@@ -462,7 +447,7 @@ def a_gathering(moves: list[Move]) -> Script:
     return script
 
 
-OF_A_GATHERING: list[Move] = [*[some_request] * 8, *words("again ; error not_found"), *NEWEST, UPSTREAM, timer]
+OF_A_GATHERING: list[Cue] = [*[some_request] * 8, *words("again ; error not_found"), *NEWEST, UPSTREAM, timer]
 
 
 def gathered(number: int) -> Script:

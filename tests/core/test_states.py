@@ -63,7 +63,7 @@ def moves() -> Iterator[tuple[type[Waiting], type[Event], type[Waiting] | None]]
     for run, happening, wait_s in product(runs(), HAPPENINGS, (0.0, LATE)):
         script = run.branch().wait(seconds=wait_s)
         before = script.state.waiting
-        change = (script >> happening(script)).story[-1]
+        change = (script >> happening).story[-1]
         yield type(before), type(change.event), None if change.transition.ignored else type(script.state.waiting)
 
 

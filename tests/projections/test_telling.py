@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import get_args
+from unittest.mock import Mock
 
 from agent_service.api.runs import JournalReader
 from agent_service.core import events, facts
@@ -105,7 +106,7 @@ def test_a_call_is_shown_with_its_prompt_and_with_why_that_may_differ_from_what_
         (worked_example(model="scripted"), "never sent", "a script answered"),
     ):
         told = PromptText(system=("rules",), user=("tail",), version=version)
-        call = call_view([*replay(entries_of(script))], 2, lambda _, told=told: told)
+        call = call_view([*replay(entries_of(script))], 2, Mock(return_value=told))
         assert call
         assert call.prompt == told
         assert (note in call.prompt_note, bool(note)) == (True, bool(call.prompt_note))

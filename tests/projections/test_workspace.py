@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -144,11 +143,13 @@ HOSTILE_RUNS = [
 
 @pytest.mark.usefixtures("folder")
 def test_a_run_id_that_is_none_of_ours_has_no_folder(workspace: Workspace) -> None:
-    for run_id, touch in product(HOSTILE_RUNS, (workspace.files, workspace.remove)):
-        with pytest.raises(IllegalName):
-            touch(run_id)
+    for run_id in HOSTILE_RUNS:
         with pytest.raises(IllegalName):
             workspace.read(run_id, "plan.md")
+        with pytest.raises(IllegalName):
+            workspace.files(run_id)
+        with pytest.raises(IllegalName):
+            workspace.remove(run_id)
         with pytest.raises(IllegalName):
             workspace.write(run_id, {"plan.md": b"x"})
     assert checked(RUN) == RUN

@@ -150,9 +150,9 @@ class _SignalBody(_Body):
     signal_id: Id | None = None
     """A name that the caller chooses: a repetition under it counts once."""
 
-    def signal(self, run_id: str) -> Signal:
-        """Skips validation, as `cancel` does."""
-        names = {"run_id": run_id, "signal_id": self.signal_id or f"signal-{new_uuid()}"}
+    def signal(self, run_id: str, key: str | None) -> Signal:
+        """Skips validation, as `cancel` does. `key`: the id of a body without one."""
+        names = {"run_id": run_id, "signal_id": self.signal_id or key or f"signal-{new_uuid()}"}
         return Signal.model_construct(**{"kind": "answer"} | vars(self) | names)
 
 

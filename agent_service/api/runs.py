@@ -305,7 +305,7 @@ class RunCalls:
         """Answers once the signal is durable. Refuses a signal that the run ignores (409)."""
         key = None if body.signal_id else key
         try:
-            signal = (body.model_copy(update={"signal_id": key}) if key else body).signal(run_id)
+            signal = body.signal(run_id, key)
             transition = await self.intake.signal(signal, by=caller.by)
             state = await self._followed(run_id, transition)
             if why := why_ignored(signal, transition):

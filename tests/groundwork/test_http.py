@@ -57,7 +57,7 @@ async def connect(port: int, first: bytes = b"") -> Connection:
 async def all_of(connection: Connection) -> bytes:
     """Everything received until the server disconnects."""
     reader, writer = connection
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(10):
         try:
             return await reader.read()
         except ConnectionError:

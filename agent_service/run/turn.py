@@ -190,7 +190,6 @@ class Turns:
                 self.outbox.done(state.run_id, seqs)
                 self._breaks.pop(state.run_id, None)
             if transition is None or transition.state is None or transition.ignored:
-                await self.follow(transition)  # an earlier delivery may have left something
                 return
             state, seqs, asks = transition.state, (transition.state.version,), asks_the_model(transition)
             owed = partial(messages.of_entry, state, transition, state.version)
@@ -236,6 +235,8 @@ class Turns:
                 self.model_caller.abandon(run_id, answer.call)  # so the call is not made
                 if unanswered:
                     raise unanswered
+            if committed and committed.ignored:
+                await self.again(run_id)
             return committed
 
     async def _publish(self, state: RunState, owed: Iterable[OutgoingMessage]) -> None:

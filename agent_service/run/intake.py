@@ -172,13 +172,15 @@ class Intake:
             event = self._result_event(result, state, arrival, key, malformed=malformed)
             with suppress(VersionMoved):
                 transition = await self.turns.commit(result.run_id, event, state, ends=True)
-        await self.turns.follow(_known(result.run_id, transition))
+        if transition.state is None:
+            raise UnknownRun(result.run_id)
+        await self.turns.follow(transition)
         if transition.refused:
             raise InvalidMessage(str(transition.ignored))
         if transition.ignored:
-            is_finished = transition.state is not None and transition.state.has_finished(result.step)
+            is_finished = transition.state.has_finished(result.step)
             self.incoming.dedupe.add("result_duplicate" if is_finished else "result_stale")
-        elif transition.state and transition.state.final and not transition.all(RunEnded):
+        elif transition.state.final and not transition.all(RunEnded):
             self.incoming.late.add()
 
     def _result_event(

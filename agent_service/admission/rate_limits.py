@@ -15,7 +15,7 @@ from agent_service.errors import ModelError
 from agent_service.run.journal import Commit
 from agent_service.run.ports import CallCharge, RecordedCall
 from agent_service.store.messages import RunRow
-from groundwork.service.machine import monotonic
+from groundwork.service.machine import this
 from schemas.values import dataclass
 
 MINUTE_S = 60.0
@@ -58,17 +58,17 @@ class RateLimiter:
         *,
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
-        now: Callable[[], float] = monotonic,
+        now: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         claims: Claims = LOCAL,
     ) -> None:
-        self._now = now
+        self._now = now or this().monotonic
         self._sleep = sleep
         self._claims = claims
         rates = {"requests": requests_per_minute, "tokens": tokens_per_minute}
         self._rates = {name: rate for name, rate in rates.items() if rate}
         self.limited = bool(self._rates)
-        self._buckets = self._full(now())
+        self._buckets = self._full(self._now())
         self.others: dict[str, tuple[int, str]] = {}
         """Tokens of calls of other processes, and the process, by run."""
         self._held_until = float("-inf")

@@ -11,7 +11,7 @@ from tests.cli.invoke import Dev
 from tests.core.cues import child_of
 from tests.core.script import commits_of
 from tests.core.words import PARENT, run_at
-from tests.kit.browser import MISSING, Seen, browsing, needs_browser, serious_flaws
+from tests.kit.browser import MISSING, browsing, needs_browser, serious_flaws
 from tests.kit.waiting import until
 from tests.projections.courses import PLAYED
 from tests.projections.journals import two_rounds
@@ -99,14 +99,10 @@ async def test_nobody_is_kept_out(dev: Dev, scheme: str) -> None:
     async with browsing(dev.url, color_scheme=scheme, bypass_csp=True) as seen:
         for place in (*PLACES, *(f"#/runs/{run_id}{part}" for part in parts)):
             await seen.page.goto(f"/{place}")
-            await _settled(seen)
+            await seen.page.locator("h1").first.wait_for()
+            await until(lambda: seen.page.evaluate("!document.body.innerText.includes('Loading…')"))
             assert await serious_flaws(seen.page) == [], place
         assert (seen.complaints, seen.foreign) == ([], [])
-
-
-async def _settled(seen: Seen) -> None:
-    await seen.page.locator("h1").first.wait_for()
-    await until(lambda: seen.page.evaluate("!document.body.innerText.includes('Loading…')"))
 
 
 async def test_a_child_stands_under_its_parent_in_the_list(tmp_path: Path) -> None:

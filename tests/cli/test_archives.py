@@ -137,10 +137,6 @@ def another_journal(members: Members) -> None:
     named_anew(members, journal, members[journal].replace(b"2 paragraphs", b"3 paragraphs"))
 
 
-def twice(members: Members) -> None:
-    named_anew(members, "runs.jsonl", 2 * members["runs.jsonl"])
-
-
 CHANGES: dict[str, Callable[[Members], object]] = {
     "critique.md: is not what was written": lambda m: m.update({f"{RUN_ID}/artifacts/critique.md": b"better"}),
     "notes.txt: is not a file of this archive": lambda m: m.update({f"{RUN_ID}/notes.txt": b"mine"}),
@@ -148,7 +144,7 @@ CHANGES: dict[str, Callable[[Members], object]] = {
     "plan.md: is not there": lambda m: m.pop(f"{RUN_ID}/plan.md"),
     "what was signed": lambda m: m.update({"manifest.json": m["manifest.json"].replace(b'"program"', b'"program" ')}),
     "was changed after it was written": another_journal,
-    "more than once": twice,
+    "more than once": lambda m: named_anew(m, "runs.jsonl", 2 * m["runs.jsonl"]),
 }
 
 

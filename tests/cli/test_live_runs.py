@@ -172,7 +172,8 @@ def test_tail_without_a_run_tells_what_all_runs_do_from_now_on(dev: Dev, done: d
         assert "following all runs" in process.stderr.readline()
         first = dev("wake", "slowly").out.strip()
         lines = read_until(process.stdout, lambda line: "step 1: echo ok" in line)
-        kill_agent_of(dev)
+        (agent,) = running_with(f"agent_service serve --config {dev.facts['config']}")
+        os.kill(agent, signal.SIGKILL)
         second = ""
         while not second:  # until the agent is back
             second = dev("wake", "say it back").out.strip()
@@ -195,11 +196,6 @@ def read_until(stream: Any, fits: Callable[[str], bool]) -> list[str]:
         if fits(line):
             return lines
     raise AssertionError(f"it never came: {lines}")
-
-
-def kill_agent_of(dev: Dev) -> None:
-    (pid,) = running_with(f"agent_service serve --config {dev.facts['config']}")
-    os.kill(pid, signal.SIGKILL)
 
 
 COMPLETED = {

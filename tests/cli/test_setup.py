@@ -1,7 +1,6 @@
 """`agentic setup` and `agentic keys` change what exists only on request, and tell the changes."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,14 +41,11 @@ async def test_what_differs_is_told_by_a_dry_run_left_as_it_is_and_changed_when_
         0,
         True,
     )
-    await link.ask_jetstream(f"STREAM.UPDATE.{subjects.STREAM_DEAD_LETTERS}", await longer(link))
+    kept = (await link.ask_jetstream(f"STREAM.INFO.{subjects.STREAM_DEAD_LETTERS}"))["config"]
+    longer = {**kept, "max_age": 2 * kept["max_age"]}
+    await link.ask_jetstream(f"STREAM.UPDATE.{subjects.STREAM_DEAD_LETTERS}", longer)
     again = await called("setup", "--config", config, "--shared", "--change")
     assert (again.code, again.out.strip()) == (0, "everything is there already")
-
-
-async def longer(link: NatsLink) -> dict[str, Any]:
-    kept = (await link.ask_jetstream(f"STREAM.INFO.{subjects.STREAM_DEAD_LETTERS}"))["config"]
-    return {**kept, "max_age": 2 * kept["max_age"]}
 
 
 async def test_on_a_small_server_streams_are_made_that_fit_and_setup_says_what_they_take(

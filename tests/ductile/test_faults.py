@@ -34,11 +34,7 @@ ONLY_EVENTS = Timing(first_s=15.0, most_s=15.0)
 """Polls so seldom that a call ends in time only by an event."""
 HTML = b"<html><body>Nothing here</body></html>"
 
-
-def cut(_: object) -> behaviours.Outcome:
-    return behaviours.Outcome(b"no JSON", stderr=f"{'x' * 3000}\nSHED_API_KEY is not set, token-of-gateway is")
-
-
+CUT = behaviours.Outcome(b"no JSON", stderr=f"{'x' * 3000}\nSHED_API_KEY is not set, token-of-gateway is")
 UNROUTED = "what follows from it failed: Ductile could not store its state or pass on its events: route events"
 ENDINGS: list[tuple[behaviours.Behaviour, str, int]] = [
     (behaviours.in_turn(behaviours.fails(), behaviours.fails(), behaviours.answers("at last")), "at last", 3),
@@ -46,7 +42,7 @@ ENDINGS: list[tuple[behaviours.Behaviour, str, int]] = [
     (lambda _: behaviours.SKIPPED, "Skipped by Ductile: if: false", 1),
     (lambda _: behaviours.DEAD, "unknown", 1),
     (lambda _: behaviours.TIMED_OUT, "timeout", 4),
-    (cut, "bad_output", 4),
+    (lambda _: CUT, "bad_output", 4),
 ]
 
 

@@ -20,7 +20,9 @@ async def test_the_folder_is_there_within_a_second_of_the_run_s_end(tmp_path: Pa
 
 
 async def test_an_agent_with_a_thousand_queued_runs_answers_within_two_seconds(tmp_path: Path) -> None:
-    await _queue(tmp_path / "full" / "agent", 1000)
+    async with RunStore.open(tmp_path / "full" / "agent") as store:
+        for number in range(1000):
+            await store.accept(accepted(number, goal="record", at=datetime.now(UTC)), DIGEST)
     rules = recording(tmp_path / "marks" / "lines", steps=1)
     async with running(tmp_path / "full", rules) as made:
         assert (await get(made, "/v1/runs", status="queued")).json()["runs"]
@@ -41,9 +43,3 @@ async def _restarted(made: DevStack, start: int) -> float:
     began = time.monotonic()
     await until(lambda: view(made, "run_0"), lambda run: run.get("state") != "away")
     return time.monotonic() - began
-
-
-async def _queue(folder: Path, number: int) -> None:
-    async with RunStore.open(folder) as store:
-        for n in range(number):
-            await store.accept(accepted(n, goal="record", at=datetime.now(UTC)), DIGEST)

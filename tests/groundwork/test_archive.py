@@ -112,16 +112,12 @@ def test_a_damaged_archive_is_told_wherever_the_damage_is(tmp_path: Path, seed: 
         archive.prove(RING)
 
 
-def make(path: Path, content: bytes) -> None:
-    with open_writer(path, RING) as archive:
-        archive.add("a", content)
-
-
 def test_of_two_archives_that_are_made_at_once_under_one_name_the_first_stays_whole(tmp_path: Path) -> None:
     path = tmp_path / "it.zip"
     slow = ExitStack()
     slow.enter_context(open_writer(path, RING))
-    make(path, CONTENT)
+    with open_writer(path, RING) as archive:
+        archive.add("a", CONTENT)
     with pytest.raises(Misconfigured, match="nothing is overwritten"):
         slow.close()
     assert restored(path) == {"a": CONTENT}

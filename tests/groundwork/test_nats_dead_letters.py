@@ -162,15 +162,11 @@ def noticed(delivery: Delivery, stream: str, reason: str) -> Notice:
     return "dlq.notices", reason.encode(), f"notice:{stream}:{delivery.seq}", {"Of": delivery.subject}
 
 
-def nowhere(_: Delivery, _stream: str, _reason: str) -> Notice:
-    return "no.stream.takes.this", b"", "1", {}
-
-
 def impossible(_: Delivery, _stream: str, _reason: str) -> Notice:
     raise ValueError("there is nothing to say")
 
 
-@pytest.mark.parametrize("notify", [nowhere, impossible])
+@pytest.mark.parametrize("notify", [lambda *_: ("no.stream.takes.this", b"", "1", {}), impossible])
 async def test_a_message_is_buried_though_nobody_can_be_told(
     bus: NatsLink, notify: Notify, caplog: pytest.LogCaptureFixture
 ) -> None:

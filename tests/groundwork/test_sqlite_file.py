@@ -115,16 +115,12 @@ async def opened(folder: Path, *, reserve: bool = False) -> AsyncIterator[Sqlite
         yield file
 
 
-def one_more(connection: sqlite3.Connection) -> None:
-    connection.execute("INSERT INTO t (v) VALUES (randomblob(?))", (ROW,))
-
-
 async def test_what_a_process_that_died_had_given_is_put_back_before_anything_is_written(disk: Path) -> None:
     async with opened(disk, reserve=True) as file:
         kept = reserved(file.path)
     os.truncate(disk / "some.db-reserve", 0)
     async with opened(disk, reserve=True) as file:
-        await file.write(one_more)
+        await file.write(lambda connection: connection.execute("INSERT INTO t (v) VALUES (randomblob(?))", (ROW,)))
         assert reserved(file.path) >= kept
 
 

@@ -23,12 +23,6 @@ async def got(client: httpx2.AsyncClient, path: str, **query: Any) -> dict[str, 
     return told
 
 
-async def hash_of(house: House, run: str) -> str:
-    waiting = (await house.state(run)).ask
-    assert isinstance(waiting, Approval)
-    return waiting.subject_hash
-
-
 async def test_the_inbox_has_all_that_waits_for_a_person_by_urgency_until_it_is_dismissed(
     client: httpx2.AsyncClient, house: House
 ) -> None:
@@ -70,7 +64,9 @@ async def test_what_is_approved_is_carried_out_once_and_the_journal_says_by_whom
     client: httpx2.AsyncClient, house: House
 ) -> None:
     run = await house.play(with_a_letter())
-    body = {"decision": "approve", "arguments_hash": await hash_of(house, run), "step": 1, "signal_id": "s-1"}
+    asked = (await house.state(run)).ask
+    assert isinstance(asked, Approval)
+    body = {"decision": "approve", "arguments_hash": asked.subject_hash, "step": 1, "signal_id": "s-1"}
     answers = await asyncio.gather(*(client.post(f"/v1/runs/{run}/approvals", json=body) for _ in range(5)))
     assert {(answer.status_code, answer.json()["signal_id"]) for answer in answers} == {(202, "s-1")}
     other = await client.post(f"/v1/runs/{run}/approvals", json=body | {"reason": "another"})

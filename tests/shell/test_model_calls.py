@@ -173,16 +173,6 @@ TREE = {
 UNUSABLE, BUSY = "the schema of post cannot be used", "it has more than 5000 parts"
 
 
-def a_run(schema: Any) -> Script:
-    command = POST.commands[0].model_copy(update={"input_schema": schema})
-    skills = (FETCH, POST.model_copy(update={"commands": (command,)}))
-    return queued() >> started(skills) >> frames()
-
-
-def written(**arguments: Any) -> Plan:
-    return plan("post", POST.commands[0].name, **arguments)
-
-
 @pytest.mark.parametrize(
     ("schema", "arguments", "flaw"),
     [
@@ -210,6 +200,8 @@ def written(**arguments: Any) -> Plan:
 def test_arguments_that_do_not_fit_and_schemas_that_cannot_be_used_are_flaws(
     schema: Any, arguments: dict[str, Any], flaw: str
 ) -> None:
-    flaws = flaws_of_arguments(a_run(schema).state.brief, written(**arguments).action)
+    command = POST.commands[0].model_copy(update={"input_schema": schema})
+    made = queued() >> started((FETCH, POST.model_copy(update={"commands": (command,)}))) >> frames()
+    flaws = flaws_of_arguments(made.state.brief, plan("post", command.name, **arguments).action)
     assert len(flaws) == bool(flaw)
     assert flaw in "".join(flaws)

@@ -4,7 +4,7 @@ undeliverable endings and those that the agent did not sign are dead letters."""
 import contextlib
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -213,12 +213,6 @@ async def tell_keys(question: Msg) -> None:
     await question.respond(AgentKeys(keys=(AGENT.announced(),)).model_dump_json().encode())
 
 
-async def dead_letters(link: NatsLink) -> dict[str, Mapping[str, str]]:
-    """Headers of dead letters, by target."""
-    letters = [message.headers async for message in messages(link, subjects.DEAD_LETTERS_OUTBOUND)]
-    return {letter.get("Dead-Letter-Target", ""): letter for letter in letters}
-
-
 async def test_who_may_publish_endings_has_none_of_its_own_sent_on_and_no_callback_goes_into_the_house(
     tmp_path: Path, bus: NatsLink
 ) -> None:
@@ -237,7 +231,8 @@ async def test_who_may_publish_endings_has_none_of_its_own_sent_on_and_no_callba
             await until(lambda: len(site.calls) >= 1)
             await until(lambda: telling.says("2 messages since the start were not the agent's word"))
             await until(lambda: telling.says("1 deliveries were given up in the last 15 days"))
-            letters = await dead_letters(bus)
+            buried = [message.headers async for message in messages(bus, subjects.DEAD_LETTERS_OUTBOUND)]
+            letters = {headers.get("Dead-Letter-Target", ""): headers for headers in buried}
             rejected = await bus.client.jetstream().get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
     assert [json.loads(request.raw)["data"]["run_id"] for request in site.calls] == ["run_3"]
     assert "not said by the agent" in letters[""]["Dead-Letter-Reason"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolOutcome, Unknown
 from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.call_record import CallRecords
 from ductile_gateway.settings import load
@@ -128,11 +128,6 @@ async def test_a_request_that_does_not_fit_on_the_disk_is_no_start_and_says_why(
 DONE = ToolOutcome("ok", text="recorded")
 
 
-def resumed(state_dir: Path, call: ToolCall) -> Verdict:
-    """The verdict of a gateway that was started again."""
-    return asyncio.run(local_plugins(state_dir).resume(call))
-
-
 @pytest.mark.parametrize("milliseconds", [0, 1, 3, 6, 12, 40])
 def test_killed_at_any_moment_the_plugin_runs_exactly_once_in_the_end(tmp_path: Path, milliseconds: int) -> None:
     file = tmp_path / "file"
@@ -144,7 +139,7 @@ def test_killed_at_any_moment_the_plugin_runs_exactly_once_in_the_end(tmp_path: 
         time.sleep(milliseconds / 1000)  # not a wait for anything: the moment of death is what varies
         gateway.kill()
     call = probe("record", file=str(file))
-    verdict = resumed(tmp_path, call)
+    verdict = asyncio.run(local_plugins(tmp_path).resume(call))
     if verdict == NeverStarted():
         assert lines(file) == 0
         verdict = asyncio.run(local_plugins(tmp_path).run(call))

@@ -34,7 +34,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
-from agent_service.admission.callers import ApiSettings, TokenSettings, token_caller
+from agent_service.admission.callers import ApiSettings, token_caller
 from agent_service.api import requests
 from agent_service.api.errors import IDEMPOTENCY_KEY, MEDIA_TYPE, REFUSED, ApiError, Code, broken, refusal_of, unfit
 from agent_service.api.feed import LAST_EVENT_ID, EventStream, StreamSlots
@@ -247,15 +247,13 @@ class Access:
         """Sets `request.state.token` and `scopes`. Refuses callers without the scopes that are asked for (401, 403)."""
         request.state.token, request.state.scopes = None, EVERY_SCOPE
         if self._bearers:
-            bearer = self._known(request.headers.getlist("authorization"))
+            sent = request.headers.getlist("authorization")
+            token = sent[0].removeprefix(SCHEME) if len(sent) == 1 and sent[0].startswith(SCHEME) else ""
+            bearer = self._bearers.get(hashlib.sha256(token.encode("latin-1")).hexdigest())
             if bearer is None:
                 raise ApiError(Code.UNAUTHORIZED, "send `Authorization: Bearer <token>` with a token of this service")
             request.state.token, request.state.scopes = bearer.name, bearer.scopes
             check_scopes(bearer.name, bearer.scopes, asked.scopes)
-
-    def _known(self, sent: list[str]) -> TokenSettings | None:
-        token = sent[0].removeprefix(SCHEME) if len(sent) == 1 and sent[0].startswith(SCHEME) else ""
-        return self._bearers.get(hashlib.sha256(token.encode("latin-1")).hexdigest())
 
 
 async def caller_of(request: Request) -> Caller:

@@ -40,7 +40,7 @@ class Pin:
     pinned_at: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pinned:
     pins: tuple[Pin, ...]
     body: bytes = b""

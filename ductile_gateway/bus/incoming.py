@@ -45,6 +45,8 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
     """Returns the loop that consumes tool requests; when it is cancelled, calls get `grace_s` to end. `trust`: writes
     must be signed by the agent."""
 
+    must_check = trust or relay.ownership.predecessor
+
     async def handle(delivery: Delivery) -> None:
         try:
             asked = read_request(delivery.subject, delivery.body, delivery.headers)
@@ -54,7 +56,7 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
             return
         if relay.offers.is_ours(asked):
             try:
-                await relay.take(asked, partial(_check, relay, trust, asked, delivery))
+                await relay.take(asked, partial(_check, relay, trust, asked, delivery) if must_check else None)
             except TryAgain as error:
                 waited_s = (utc_now() - delivery.at).total_seconds()
                 raise TryAgain(str(error), delay_s=max(error.delay_s, waited_s * WAITED_SHARE)) from error
@@ -74,8 +76,8 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
 
 
 async def _check(relay: Relay, trust: Trust | None, asked: CallRequest, delivery: Delivery) -> None:
-    command = relay.offers.command(asked.request.tool, asked.request.tool_command)
-    if trust and command and command.tier == "write":
+    offered = relay.offers.command(asked.request.tool, asked.request.tool_command)
+    if trust and offered and offered.command.tier == "write":
         await _authenticate(trust, delivery)
     relay.ownership.note_delivery(asked.key, delivery.delivered, delivery.at)
 

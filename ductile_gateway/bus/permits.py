@@ -123,9 +123,8 @@ class NatsPermits:
     _lanes: dict[str, _Lane] = field(default_factory=dict)
     _lived: dict[str, float] = field(default_factory=dict)
 
-    @contextlib.asynccontextmanager
-    async def taken(self, name: str, most: int) -> AsyncIterator[None]:
-        """Inside, a permit of the lane is held; `most` are held by all gateways. Raises TryAgain while closing."""
+    async def acquire(self, name: str, most: int) -> None:
+        """Waits for a permit of the lane; `most` are held by all gateways. Raises TryAgain while closing."""
         lane = self._lane(name)
         lane.most = most
         let_in = asyncio.get_running_loop().create_future()
@@ -135,21 +134,29 @@ class NatsPermits:
             lane.changed.set()
         try:
             await let_in
-            yield
-        finally:
+        except BaseException:
             if let_in in lane.waiting:
                 lane.waiting.remove(let_in)
-            elif not let_in.cancelled() and let_in.exception() is None:
-                lane.used, lane.used_at = lane.used - 1, monotonic()
-                lane.goes_on()
-            lane.changed.set()
+                lane.changed.set()
+            elif not let_in.cancelled() and let_in.exception() is None:  # it got a permit at the same moment
+                self.release(name)
+            raise
+
+    def release(self, name: str) -> None:
+        lane = self._lanes[name]
+        lane.used, lane.used_at = lane.used - 1, monotonic()
+        lane.goes_on()
+        lane.changed.set()
 
     async def as_one(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Do what only one gateway may do at a time, once no other does it."""
         while True:
             with contextlib.suppress(TryAgain):
-                async with self.taken(f"_{name}", 1):
+                await self.acquire(lane := f"_{name}", 1)
+                try:
                     return await work()
+                finally:
+                    self.release(lane)
             await asyncio.sleep(LOOK_S)
 
     def close(self) -> None:

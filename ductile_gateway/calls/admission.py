@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import count
 
@@ -29,9 +29,12 @@ COME_BACK_S = 0.25
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
+    """`since`, `turn`: ticks at which it began to wait, and at which its run gave a slot back last."""
+
     lane: str
     run_id: str
     since: int
+    turn: int
     granted: asyncio.Future[None]
 
 
@@ -47,28 +50,40 @@ class CallSlots:
     permits: NatsPermits | None = None
 
     def __post_init__(self) -> None:
-        self._in_use: Counter[tuple[str, str]] = Counter()
+        self._in_use: list[tuple[str, str]] = []
+        """Lane and run of each slot."""
         self._waiting: list[_Waiting] = []
-        self._ended: dict[str, int] = {}
-        """Tick at which a run with calls here gave a slot back last."""
         self._ticks = count()
 
-    @contextlib.asynccontextmanager
-    async def enter(self, run_id: str, tool: str) -> AsyncIterator[None]:
-        await self.acquire(run_id, tool)
-        try:
-            width = self.widths.get(tool, self.width)
-            async with self.permits.taken(tool, width) if self.permits else contextlib.nullcontext():
-                yield
-        finally:
-            self.release(run_id, tool)
+    def take(self, run_id: str, lane: str) -> bool:
+        """Takes a slot that is free now. False if the caller has to `acquire` it."""
+        if self.permits or not self._is_free(lane):
+            return False
+        self._in_use.append((lane, run_id))
+        return True
 
     async def acquire(self, run_id: str, lane: str) -> None:
+        """Raises TryAgain if too many calls wait, and while closing."""
         if self._is_free(lane):
-            self._in_use[lane, run_id] += 1
-            return
+            self._in_use.append((lane, run_id))
+        else:
+            await self._wait(run_id, lane)
+        if self.permits:
+            try:
+                await self.permits.acquire(lane, self.widths.get(lane, self.width))
+            except BaseException:
+                self._give_back(run_id, lane)
+                raise
+
+    def release(self, run_id: str, lane: str) -> None:
+        if self.permits:
+            self.permits.release(lane)
+        self._give_back(run_id, lane)
+
+    async def _wait(self, run_id: str, lane: str) -> None:
         self._make_room(run_id, lane)
-        me = _Waiting(lane, run_id, next(self._ticks), asyncio.get_running_loop().create_future())
+        now = next(self._ticks)
+        me = _Waiting(lane, run_id, now, now, asyncio.get_running_loop().create_future())
         self._waiting.append(me)
         try:
             await me.granted
@@ -76,19 +91,24 @@ class CallSlots:
             if me in self._waiting:
                 self._waiting.remove(me)
             elif not me.granted.cancelled() and me.granted.exception() is None:  # it got a slot at the same moment
-                self.release(run_id, lane)
+                self._give_back(run_id, lane)
             raise
 
-    def release(self, run_id: str, lane: str) -> None:
-        self._in_use[lane, run_id] -= 1
-        self._ended[run_id] = next(self._ticks)
-        self._grant()
-        self._in_use = +self._in_use
-        known = {run for _, run in self._in_use} | {one.run_id for one in self._waiting}
-        self._ended = {run: tick for run, tick in self._ended.items() if run in known}
+    def _give_back(self, run_id: str, lane: str) -> None:
+        self._in_use.remove((lane, run_id))
+        now = next(self._ticks)
+        for one in self._waiting:
+            if one.run_id == run_id:
+                one.turn = now
+        while free := [one for one in self._waiting if self._is_free(one.lane)]:
+            first = min(free, key=self._order)
+            self._waiting.remove(first)
+            if not first.granted.cancelled():
+                self._in_use.append((first.lane, first.run_id))
+                first.granted.set_result(None)
 
     def in_use(self, lane: str) -> int:
-        return sum(number for (each, _), number in self._in_use.items() if each == lane)
+        return [each for each, _ in self._in_use].count(lane)
 
     def close(self) -> None:
         self.most = self.room = 0
@@ -98,20 +118,11 @@ class CallSlots:
             self.permits.close()
 
     def _is_free(self, lane: str) -> bool:
-        return self._in_use.total() < self.most and self.in_use(lane) < self.widths.get(lane, self.width)
-
-    def _grant(self) -> None:
-        while free := [one for one in self._waiting if self._is_free(one.lane)]:
-            first = min(free, key=self._order)
-            self._waiting.remove(first)
-            if not first.granted.cancelled():
-                self._in_use[first.lane, first.run_id] += 1
-                first.granted.set_result(None)
+        return len(self._in_use) < self.most and self.in_use(lane) < self.widths.get(lane, self.width)
 
     def _order(self, one: _Waiting) -> tuple[int, int, int, int]:
-        of_run = sum(number for (_, run_id), number in self._in_use.items() if run_id == one.run_id)
-        waits_since = max(one.since, self._ended.get(one.run_id, 0))
-        return self._in_use[one.lane, one.run_id], of_run, waits_since, one.since
+        of_run = [run_id for _, run_id in self._in_use].count(one.run_id)
+        return self._in_use.count((one.lane, one.run_id)), of_run, one.turn, one.since
 
     def _make_room(self, run_id: str, lane: str) -> None:
         if self.room is None or len(self._waiting) < self.room:
@@ -207,7 +218,7 @@ ASK_AGAIN_S = 0.5
 
 async def check_wanted(call: ToolCall, has_ended: HasEnded) -> None:
     """Raises Withdrawn if the run has ended, and TryAgain if no agent says whether it has."""
-    waits = waited(call.asked)
+    waits = utc_now() - call.asked.request.requested_at
     if call.may_repeat and waits <= WAITED_FOR_LONG:
         return
     ended = await has_ended(call.asked.request.run_id)
@@ -217,27 +228,20 @@ async def check_wanted(call: ToolCall, has_ended: HasEnded) -> None:
         raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
 
 
-def waited(asked: CallRequest) -> timedelta:
-    return utc_now() - asked.request.requested_at
-
-
 class PauseGate:
     """Holds up calls while everything is stopped; open until `update` receives a stop."""
 
     def __init__(self) -> None:
+        self.why = ""
         self._halt: Halt | None = None
         self._ended: dict[int, Halt] = {}
         self._closed = False
         self._changed = asyncio.Event()
 
-    @property
-    def why(self) -> str:
-        return str(self._halt) if self._halt and not self._halt.over else ""
-
     def update(self, halt: Halt | None) -> None:
         """Takes over the record on the bus. A missing record changes nothing: it does not end a stop."""
         if halt is not None and halt != self._halt:
-            self._halt = halt
+            self._halt, self.why = halt, "" if halt.over else str(halt)
             if halt.over:
                 self._ended[halt.number] = halt
             self._wake()
@@ -253,8 +257,8 @@ class PauseGate:
         self.check()
 
     def check(self) -> None:
-        if why := self.why:
-            raise TryAgain(why, COME_BACK_S)
+        if self.why:
+            raise TryAgain(self.why, COME_BACK_S)
 
     def with_time_stopped(self, asked: CallRequest) -> CallRequest:
         """The request with its deadline later by the time for which everything was stopped."""

@@ -14,7 +14,6 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CallRequest, ProducedArtifact
 from schemas.bounded import with_cut_marker
-from schemas.catalog import ToolCommand
 
 STDERR_BYTES = 2 * 1024
 
@@ -146,12 +145,7 @@ def artifact_argument(name: str, content: bytes) -> dict[str, JsonValue] | None:
     return None if text is None else {"path": artifact_path(name), "content_type": content_type, "text": text}
 
 
-def artifact_arguments(command: ToolCommand, payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    properties = command.input_schema.get("properties")
-    if not isinstance(properties, dict):
-        return {}
-    return {
-        name: payload[name]
-        for name, schema in properties.items()
-        if isinstance(schema, dict) and schema.get("format") == "artifact" and payload.get(name) is not None
-    }
+def artifact_arguments(properties: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    """Names of the arguments that are paths of artifacts, by the properties of their schema."""
+    schemas = ((name, schema) for name, schema in properties.items() if isinstance(schema, dict))
+    return tuple(name for name, schema in schemas if schema.get("format") == "artifact")

@@ -6,7 +6,7 @@ run. The first answer is kept for ever.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -107,15 +107,16 @@ class Withdrawn(Exception):
     """The run has ended: the call is not started."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolCall:
     """An admitted call, for a runner. `deadline_at`: for the tool. `payload`: its arguments, with the contents of
-    artifacts. `complete`: False if one is missing: the call can be resumed, but must not be sent. `may_repeat`: it
-    reads, or repeating it does no harm. `by`: the gateway that began it, or ALONE."""
+    `artifacts`, which are arguments. `complete`: False if one is missing: the call can be resumed, but must not be
+    sent. `may_repeat`: it reads, or repeating it does no harm. `by`: the gateway that began it, or ALONE."""
 
     asked: CallRequest
     deadline_at: datetime
     payload: Mapping[str, JsonValue]
+    artifacts: Collection[str] = ()
     complete: bool = True
     may_repeat: bool = False
     by: str = field(default=ALONE, compare=False)
@@ -164,7 +165,7 @@ class JobFacts:
         return (self.attempts or 1) > 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolOutcome:
     """The answer of a tool. ok: `text` for people, `output` for programs, and `artifacts`. continuation: requests that
     it needs first. error: `message` and `error_class`; `retryable`: another attempt may help, which does not mean that
@@ -230,7 +231,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 OPEN, ANSWERED = "open", "answered"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """The ledger's row of a call: open, or answered at `at`. `body`: of the result once answered, else of the request.
     `by`: the gateway that began or answered it. `runner`: the setting that it was begun with. `begun`: its receipt.

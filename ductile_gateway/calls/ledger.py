@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from ductile_gateway.calls.call import ALONE, EPOCH, AlreadyStarted, Call, Job, ProducedArtifact, Receipt, ToolCall
-from ductile_gateway.store.rows import COME_BACK_S, Rows
+from ductile_gateway.store.rows import COME_BACK_S, Rows, Version
 from groundwork.service.errors import NoRoom, TryAgain
 from groundwork.sqlite.file import microseconds
 from schemas.values import dataclass, replace
@@ -29,7 +29,7 @@ class Artifact:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ArtifactNames:
     run_id: str
     at: datetime
@@ -46,10 +46,12 @@ class Ledger:
     run_bytes: int = sys.maxsize
     runner: str = ""
 
-    async def find(self, key: str) -> Call | None:
-        return await self.rows.read(Call, key)
+    async def find(self, key: str, version: Version[Call] | None = None) -> Call | None:
+        return await self.rows.read(Call, key, version=version)
 
-    async def intend(self, call: ToolCall, receipt: Receipt | None = None) -> None:
+    async def intend(
+        self, call: ToolCall, receipt: Receipt | None = None, version: Version[Call] | None = None
+    ) -> None:
         """This gateway is about to run the tool. Raises AlreadyStarted if there is a receipt, and TryAgain if another
         gateway has begun or answered the call."""
 
@@ -72,7 +74,7 @@ class Ledger:
                 late=row.late if row else None,
             )
 
-        await self.rows.change(Call, intended, call.key)
+        await self.rows.change(Call, intended, call.key, version=version)
 
     async def adopt(self, call: ToolCall) -> None:
         """Makes the call this gateway's. Raises TryAgain if it has changed meanwhile."""
@@ -85,7 +87,7 @@ class Ledger:
 
         await self.rows.change(Call, adopted, call.key)
 
-    async def answer(self, answer: Call) -> Call:
+    async def answer(self, answer: Call, version: Version[Call] | None = None) -> Call:
         """Returns the first answer to the call, which is kept for ever."""
 
         def answered(row: Call | None) -> Call:
@@ -93,7 +95,7 @@ class Ledger:
                 return row
             return replace(answer, by=self.rows.by, late=row.late if row else None)
 
-        return await self.rows.change(Call, answered, answer.key) or answer
+        return await self.rows.change(Call, answered, answer.key, version=version) or answer
 
     async def name_artifacts(
         self, run_id: str, key: str, wanted: Sequence[tuple[ProducedArtifact, Sequence[str]]], *, at: datetime

@@ -23,7 +23,7 @@ from schemas import subjects
 from schemas.argument_schemas import argument_flaws, validator_of
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import GIVEN_KEYS, RESERVED_KEYS, ToolRequest
-from schemas.values import replace
+from schemas.values import dataclass, replace
 
 UNKEPT = "bad_output"
 UNCERTAIN = frozenset({"timeout", UNKEPT})
@@ -32,9 +32,47 @@ MOST_FLAWS = 3
 NONE_AWAITED: Mapping[str, str] = {}
 
 
+def reads_form(offer: ToolOffer | None) -> bool:
+    """True if a text of the tool counts as its markdown form."""
+    return offer is not None and offer.continues and offer.output == "trusted"
+
+
+@dataclass(eq=False)
+class OfferedCommand:
+    """A command on offer, with what follows from it for every call. `given`: names that the agent adds to the arguments
+    of a sub-request, and its schema does not know. `artifacts`: arguments that are paths of artifacts."""
+
+    offer: ToolOffer
+    command: ToolCommand
+
+    def __post_init__(self) -> None:
+        schema = self.command.input_schema
+        known = schema.get("properties")
+        properties = known if isinstance(known, dict) else {}
+        self.validator = validator_of(schema) if schema else None
+        self.given = GIVEN_KEYS - properties.keys()
+        self.artifacts = artifact_arguments(properties)
+        self.may_repeat = self.command.tier == "read" or self.command.idempotent
+
+    def flaw(self, request: ToolRequest) -> str | None:
+        checked = payload = request.tool_payload
+        if request.task:
+            checked = {name: value for name, value in payload.items() if name not in self.given}
+        if self.validator and not self.validator.is_valid(checked):
+            return "; ".join(argument_flaws(self.validator, checked, most=MOST_FLAWS))
+        for name in payload:
+            if unicodedata.normalize("NFKC", name).strip().casefold() in RESERVED_KEYS:
+                return f"{name[:64]!r} is a reserved name"
+        for name in self.artifacts:
+            if payload.get(name) is not None and artifact_name(payload[name]) is None:
+                return f"{name} must name an artifact of this run, such as artifacts/fetch-01.html"
+        return None
+
+
 class Offers:
     """The replaceable catalog of `executor`. `problems`: reasons why tools are not on offer. `awaited`: errors of
-    Ductiles that have not answered yet, by the routes of their tools."""
+    Ductiles that have not answered yet, by the routes of their tools. `forms`: tools whose texts may be markdown
+    forms."""
 
     def __init__(self, *, executor: str = subjects.SERVICE_GATEWAY) -> None:
         self._executor = executor
@@ -43,13 +81,13 @@ class Offers:
     def replace(
         self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, str] = NONE_AWAITED
     ) -> None:
-        self._validators = {
-            (offer.name, command.name): validator_of(command.input_schema)
+        self._commands = {
+            (offer.name, command.name): OfferedCommand(offer, command)
             for offer in catalog.tools
             for command in offer.commands
-            if command.input_schema
         }
         self._by_name = {offer.name: offer for offer in catalog.tools}
+        self.forms = frozenset(offer.name for offer in catalog.tools if reads_form(offer))
         self.awaited = awaited
         known = frozenset(offer.route for offer in catalog.tools)
         self._routes = known | awaited.keys()
@@ -66,45 +104,30 @@ class Offers:
     def find(self, name: str) -> ToolOffer | None:
         return self._by_name.get(name)
 
-    def command(self, name: str, command: str) -> ToolCommand | None:
-        offer = self.find(name)
-        return offer.command(command) if offer else None
+    def command(self, tool: str, name: str) -> OfferedCommand | None:
+        return self._commands.get((tool, name))
 
     def admit(self, asked: CallRequest, *, now: datetime, again: bool = False) -> ToolCall | ToolOutcome:
         """The call of a request, or the refusal. `again`: it may have run before."""
-        request, offer = asked.request, self.find(asked.request.tool)
-        command = offer.command(request.tool_command) if offer else None
-        if offer is None or command is None or offer.route != asked.route:
+        request = asked.request
+        offered = self.command(request.tool, request.tool_command)
+        if offered is None or offered.offer.route != asked.route:
             why = f"{request.tool} {request.tool_command} is not on offer on route {asked.route}"
             return failed("not_allowed", why, retryable=False)
-        if flaw := self._flaw(request, command):
-            return failed("invalid_arguments", f"arguments of {offer.name} {command.name}: {flaw}", retryable=False)
+        if flaw := offered.flaw(request):
+            why = f"arguments of {request.tool} {request.tool_command}: {flaw}"
+            return failed("invalid_arguments", why, retryable=False)
         if (deadline := request.deadline_at) and now >= deadline:
             expired = f"its deadline {deadline:%Y-%m-%dT%H:%M:%SZ} had passed: it was not run{' again' * again}"
             return failed("expired", expired, retryable=True)
-        ends_at = now + timedelta(seconds=offer.timeout_s)
-        deadline_at, payload = min(ends_at, deadline or ends_at), request.tool_payload
-        return ToolCall(asked=asked, deadline_at=deadline_at, payload=payload, may_repeat=may_repeat(command))
-
-    def _flaw(self, request: ToolRequest, command: ToolCommand) -> str | None:
-        payload = request.tool_payload
-        if validator := self._validators.get((request.tool, command.name)):
-            known = command.input_schema.get("properties")
-            added = GIVEN_KEYS.difference(known if isinstance(known, dict) else ()) if request.task else ()
-            checked = {name: value for name, value in payload.items() if name not in added}
-            if not validator.is_valid(checked):
-                return "; ".join(argument_flaws(validator, checked, most=MOST_FLAWS))
-        for name in payload:
-            if unicodedata.normalize("NFKC", name).strip().casefold() in RESERVED_KEYS:
-                return f"{name[:64]!r} is a reserved name"
-        for name, path in artifact_arguments(command, payload).items():
-            if artifact_name(path) is None:
-                return f"{name} must name an artifact of this run, such as artifacts/fetch-01.html"
-        return None
-
-
-def may_repeat(command: ToolCommand) -> bool:
-    return command.tier == "read" or command.idempotent
+        ends_at = now + timedelta(seconds=offered.offer.timeout_s)
+        return ToolCall(
+            asked=asked,
+            deadline_at=min(ends_at, deadline or ends_at),
+            payload=request.tool_payload,
+            artifacts=offered.artifacts,
+            may_repeat=offered.may_repeat,
+        )
 
 
 UNWANTED = failed("expired", "its run had ended meanwhile: it was not run", retryable=False)

@@ -10,7 +10,7 @@ from the outcome to the result may be repeated. If a call was answered before it
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Iterable
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from ductile_gateway import ports
 from ductile_gateway.bus.ownership import BusOwnership
 from ductile_gateway.calls import artifacts, policy, results
-from ductile_gateway.calls.admission import A_MOMENT, FULL, CallSlots, PauseGate, WaitingCalls, check_wanted, waited
+from ductile_gateway.calls.admission import A_MOMENT, FULL, CallSlots, PauseGate, WaitingCalls, check_wanted
 from ductile_gateway.calls.call import (
     AlreadyStarted,
     Call,
@@ -38,6 +38,7 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
+from ductile_gateway.store.rows import Version
 from groundwork.service.errors import Broken, GiveUp, Misconfigured, NameTaken, NoRoom, TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects
@@ -128,8 +129,9 @@ class Relay:
             raise TryAgain(why)
         if check:
             await check()
-        if (known := await self.ledger.find(asked.key)) is None:
-            return await self.record(asked, await self._admitted(asked))
+        row = Version[Call]()
+        if (known := await self.ledger.find(asked.key, row)) is None:
+            return await self.record(asked, await self._admitted(asked, row), row)
         if known.digest != asked.digest:
             raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
         if known.is_open:  # it is not admitted again: it was when it was new
@@ -137,58 +139,66 @@ class Relay:
         self.observer.known(asked)
         return results.with_capability(known, asked.request.capability)
 
-    async def _admitted(self, asked: CallRequest, *, again: bool = False) -> ToolOutcome:
+    async def _admitted(
+        self, asked: CallRequest, row: Version[Call] | None = None, *, again: bool = False
+    ) -> ToolOutcome:
         """Admits the call and runs it. `again`: an earlier run was cut short, and may be repeated."""
         if why := self.gate.why:
             with self.waiting.waiting(asked, why):
                 await self.gate.wait_open()
         asked = self.gate.with_time_stopped(asked)
-        request = asked.request
-        async with contextlib.AsyncExitStack() as place:
-            with self.waiting.waiting(asked, FULL.format(tool=request.tool)):
-                await place.enter_async_context(self.slots.enter(request.run_id, request.tool))
+        run_id, tool = asked.request.run_id, asked.request.tool
+        if not self.slots.take(run_id, tool):
+            with self.waiting.waiting(asked, FULL.format(tool=tool)):
+                await self.slots.acquire(run_id, tool)
+        try:
             self.gate.check()
-            admitted = self.offers.admit(asked, now=utc_now(), again=again)
-            if isinstance(admitted, ToolCall):
-                return await self._run(admitted)
-            if admitted.error_class == "not_allowed":
-                self.ownership.leave_to_others(asked)
-            refusal = {"error_class": admitted.error_class, "why": admitted.message}
-            log.warning("refused", extra=asked.facts() | refusal)
-            return policy.with_wait_reason(admitted, self.waiting.why(asked.key))
+            call = self.offers.admit(asked, now=utc_now(), again=again)
+            if isinstance(call, ToolOutcome):
+                return self._refused(asked, call)
+            if call.artifacts:
+                payload = await self._arguments(asked, call.artifacts)
+                if isinstance(payload, ToolOutcome):
+                    return payload
+                call = replace(call, payload=payload)
+            try:
+                return await self._start(call, row)
+            except AlreadyStarted:  # a crash took the row of the call, and not the runner's record
+                return await self._resumed(call) or await self._start(call)
+        finally:
+            self.slots.release(run_id, tool)
 
-    async def _run(self, call: ToolCall) -> ToolOutcome:
-        payload = await self._arguments(call.asked)
-        if isinstance(payload, ToolOutcome):
-            return payload
-        call = replace(call, payload=payload)
-        try:
-            return await self._start(call)
-        except AlreadyStarted:  # a crash took the row of the call, and not the runner's record
-            return await self._resumed(call) or await self._start(call)
+    def _refused(self, asked: CallRequest, refusal: ToolOutcome) -> ToolOutcome:
+        if refusal.error_class == "not_allowed":
+            self.ownership.leave_to_others(asked)
+        log.warning("refused", extra=asked.facts() | {"error_class": refusal.error_class, "why": refusal.message})
+        return policy.with_wait_reason(refusal, self.waiting.why(asked.key))
 
-    async def _start(self, call: ToolCall) -> ToolOutcome:
-        doubt = self.ownership.doubt(call.asked)
+    async def _start(self, call: ToolCall, row: Version[Call] | None = None) -> ToolOutcome:
+        doubt, now = self.ownership.doubt(call.asked), utc_now()
         try:
-            if waited(call.asked) > A_MOMENT:  # its run may have ended
+            if now - call.asked.request.requested_at > A_MOMENT:  # its run may have ended
                 await check_wanted(call, self.has_ended)
+                now = utc_now()
             if doubt and not call.may_repeat:
                 verdict: Verdict = Unknown(doubt)
-            elif call.deadline_at <= utc_now():
+            elif call.deadline_at <= now:
                 return failed("expired", "the deadline had passed before the tool was started", retryable=True)
             else:
-                verdict = await self._verdict(call, self.runner.run(call, partial(self._begin, call)))
+                verdict = await self._verdict(call, self.runner.run(call, partial(self._begin, call, row)))
         except Withdrawn:
             return policy.UNWANTED
         return self._outcome(verdict, call)
 
-    async def _begin(self, call: ToolCall, receipt: Receipt | None = None) -> None:
+    async def _begin(self, call: ToolCall, row: Version[Call] | None, receipt: Receipt | None = None) -> None:
         await check_wanted(call, self.has_ended)
         self.gate.check()
         await self.ownership.lease.ensure_held()
         if receipt or not call.may_repeat:  # else the call is repeated after a crash
-            await self.ledger.intend(call, receipt)
+            await self.ledger.intend(call, receipt, row)
             await self.ownership.lease.ensure_held()  # a process may have been stopped while it was written
+        if receipt and row:  # the runner changes the row, too
+            row.stored = None
         self.observer.begun(call.asked)
 
     def _outcome(self, verdict: Verdict, call: ToolCall) -> ToolOutcome:
@@ -208,8 +218,9 @@ class Relay:
         if lost:
             await self.ledger.adopt(call)
         log.info("resuming", extra=call.asked.facts())
-        payload = await self._arguments(call.asked)
-        call = replace(call, complete=False) if isinstance(payload, ToolOutcome) else replace(call, payload=payload)
+        offered = self.offers.command(call.asked.request.tool, call.command)
+        payload = await self._arguments(call.asked, offered.artifacts) if offered else None
+        call = replace(call, payload=payload) if isinstance(payload, dict) else replace(call, complete=False)
         return await self._resumed(call) or await self._admitted(call.asked, again=True)
 
     async def _resumed(self, call: ToolCall) -> ToolOutcome | None:
@@ -228,17 +239,16 @@ class Relay:
         except Exception as error:  # the tool may have run, and the agent has to know
             log.exception("the runner failed", extra=call.asked.facts())
             return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
-        reads = results.reads_form(self.offers.find(call.asked.request.tool))
+        reads = call.asked.request.tool in self.offers.forms
         return results.with_markdown_form(verdict, plugin=call.plugin, reads=reads)
 
-    async def _arguments(self, asked: CallRequest) -> dict[str, JsonValue] | ToolOutcome:
-        """Arguments with the contents of artifacts in the place of their paths; or the refusal."""
+    async def _arguments(self, asked: CallRequest, paths: Iterable[str]) -> dict[str, JsonValue] | ToolOutcome:
+        """Arguments with the contents of artifacts in the place of their `paths`; or the refusal."""
         request = asked.request
-        command = self.offers.command(request.tool, request.tool_command)
-        if command is None:
-            return failed("not_allowed", f"tool {request.tool} has no such command any more", retryable=False)
         payload = dict(request.tool_payload)
-        for argument, path in artifacts.artifact_arguments(command, payload).items():
+        for argument in paths:
+            if (path := payload.get(argument)) is None:
+                continue
             name = artifacts.artifact_name(path) or ""
             content = await self.artifacts.get(f"{request.run_id}/{name}")
             if content is None:
@@ -252,12 +262,14 @@ class Relay:
             payload[argument] = given
         return payload
 
-    async def record(self, asked: CallRequest, outcome: ToolOutcome) -> Call:
-        """Stores the answer durably and returns it, or the first one. Raises Misconfigured once another gateway owns
-        the bus."""
+    async def record(self, asked: CallRequest, outcome: ToolOutcome, row: Version[Call] | None = None) -> Call:
+        """Stores the answer durably and returns it, or the first one. `row`: of the call, if it is known. Raises
+        Misconfigured once another gateway owns the bus."""
         answer = None
         try:
-            outcome = await self._keep(asked, self._of_a_write(asked, results.fit_for_event(outcome)))
+            outcome = self._of_a_write(asked, results.fit_for_event(outcome))
+            if outcome.artifacts:
+                outcome = await self._keep(asked, outcome)
             answer = results.answer_to(asked, outcome, at=utc_now())
         except NoRoom as error:
             outcome = results.not_stored(outcome, str(error))
@@ -269,22 +281,22 @@ class Relay:
         answer = answer or results.answer_to(asked, outcome, at=utc_now())
         with contextlib.suppress(TryAgain):
             await self.ownership.lease.ensure_held()
-        answer = await self.ledger.answer(answer)
+        answer = await self.ledger.answer(answer, row)
         self.observer.answered(asked, outcome)
         return answer
 
     def _of_a_write(self, asked: CallRequest, outcome: ToolOutcome) -> ToolOutcome:
         """A write has run whose result cannot be kept: the same one must not be planned again."""
-        command = self.offers.command(asked.request.tool, asked.request.tool_command)
-        if outcome.error_class != policy.UNKEPT or command is None or policy.may_repeat(command):
+        if outcome.error_class != policy.UNKEPT:
+            return outcome
+        offered = self.offers.command(asked.request.tool, asked.request.tool_command)
+        if offered is None or offered.may_repeat:
             return outcome
         return policy.in_doubt(asked, outcome.message or "", job=outcome.job)
 
     async def _keep(self, asked: CallRequest, outcome: ToolOutcome, *, unique: bool = False) -> ToolOutcome:
         """The outcome with its artifacts as they are stored: named uniquely in the run. A ledger that was restored, or
         has forgotten names, may give a name that has other content: then the `unique` ones are taken."""
-        if not outcome.artifacts:
-            return outcome
         run_id, first = asked.request.run_id, -1 if unique else 0
         wanted = [
             (one, artifacts.name_candidates(one, asked, place=place)[first:])

@@ -25,7 +25,6 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.policy import UNCERTAIN
 from schemas import envelope, keys, subjects
-from schemas.catalog import ToolOffer
 from schemas.continuation import Continuation, read_plugin_result
 from schemas.events import Correlation, Envelope, ToolError, ToolOutput, ToolResult
 from schemas.markdown_form import is_form
@@ -34,18 +33,13 @@ from schemas.values import replace
 MAX_CONTINUATION_BYTES = 64 * 1024
 
 
-def reads_form(offer: ToolOffer | None) -> bool:
-    return offer is not None and offer.continues and offer.output == "trusted"
-
-
 def with_markdown_form(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict:
     """The verdict with its markdown form applied, if its text is one. `reads`: a form counts beside status ok, too."""
     if not isinstance(verdict, ToolOutcome) or verdict.continuation or verdict.status == "error":
         return verdict
-    in_form = is_form(verdict.text)
-    if verdict.status == "ok" and not (reads and in_form):
+    if verdict.status == "ok" and not (reads and is_form(verdict.text)):
         return verdict
-    if not in_form:
+    if not is_form(verdict.text):
         return unreadable(verdict, "it has no `continuation`, and its `result` is not in the markdown form")
     return from_form(verdict, {plugin, verdict.said_by or plugin})
 

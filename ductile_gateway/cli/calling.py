@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,10 @@ import typer
 from pydantic import JsonValue, ValidationError
 
 from ductile_gateway.calls import policy, results
-from ductile_gateway.calls.artifacts import artifact_argument, artifact_arguments, artifact_path
+from ductile_gateway.calls.artifacts import artifact_argument, artifact_path
 from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome, failed, read_again
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.calls.policy import Offers
+from ductile_gateway.calls.policy import Offers, reads_form
 from ductile_gateway.calls.results import fit_for_event, output_of
 from ductile_gateway.cli.main import AS_JSON, CONFIG_NEARBY, EXAMPLE, NAME, TOOLS_FOLDER, settings_for_tools
 from ductile_gateway.ductile.jobs import DuctileHealth
@@ -38,7 +38,7 @@ from groundwork.service.errors import Exit, Misconfigured, TryAgain, Unreachable
 from groundwork.service.invisible import json_visible
 from groundwork.service.serving import cancelled_by_signals
 from schemas import subjects
-from schemas.catalog import ToolCommand, ToolOffer
+from schemas.catalog import ToolOffer
 from schemas.events import Envelope, ToolRequest
 from schemas.fields import validation_flaws
 from schemas.values import replace
@@ -74,11 +74,11 @@ def _admit(tools: FoundTools, tool: str, command: str, arguments: Arguments) -> 
         names = ", ".join(one.name for one in tools.catalog.tools) or "none at all"
         why = f"there is no tool {tool}: there is {names}"
         raise typer.BadParameter("; ".join((why, *tools.problems, *tools.lacking)))
-    offered = offer.command(command)
+    offered = offers.command(tool, command)
     if offered is None:
         names = ", ".join(one.name for one in offer.commands)
         raise typer.BadParameter(f"tool {tool} has no command {command}: it has {names}")
-    named, given = _with_files(offered, arguments)
+    named, given = _with_files(offered.artifacts, arguments)
     try:
         asked = _asked(offer, command, named)
     except ValidationError as error:
@@ -89,10 +89,10 @@ def _admit(tools: FoundTools, tool: str, command: str, arguments: Arguments) -> 
     return replace(admitted, payload=given), offer
 
 
-def _with_files(command: ToolCommand, arguments: Arguments) -> tuple[Arguments, Arguments]:
+def _with_files(artifacts: Iterable[str], arguments: Arguments) -> tuple[Arguments, Arguments]:
     named, given = dict(arguments), dict(arguments)
-    for name, path in artifact_arguments(command, arguments).items():
-        file = Path(str(path))
+    for name in (name for name in artifacts if arguments.get(name) is not None):
+        file = Path(str(arguments[name]))
         try:
             given[name] = artifact_argument(file.name, file.read_bytes())
         except OSError as error:
@@ -125,7 +125,7 @@ async def _called(call: ToolCall, offer: ToolOffer, runner: ToolRunner, ledger: 
             await runner.stop(call.key)
         raise
     seconds = time.monotonic() - began
-    verdict = results.with_markdown_form(verdict, plugin=call.plugin, reads=results.reads_form(offer))
+    verdict = results.with_markdown_form(verdict, plugin=call.plugin, reads=reads_form(offer))
     outcome = fit_for_event(policy.after_run(verdict, call))
     if outcome.status == "continuation" and not offer.continues:
         message = f"{offer.name} says of itself that it never asks for more (`continues: false`): an agent refuses it"

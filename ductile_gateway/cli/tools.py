@@ -16,8 +16,7 @@ import typer
 import yaml
 from pydantic import BaseModel
 
-from ductile_gateway.calls.policy import Offers
-from ductile_gateway.calls.results import reads_form
+from ductile_gateway.calls.policy import Offers, reads_form
 from ductile_gateway.cli.main import CONFIG_NEARBY, EXAMPLE, NAME, TOOLS_FOLDER, settings_for_tools, settings_of
 from ductile_gateway.ductile import discovery
 from ductile_gateway.ductile.settings import owner

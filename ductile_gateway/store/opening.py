@@ -30,7 +30,7 @@ BACKUP = "backup "
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Mark:
     """`state`: coming, here or left. For a restored ledger: the `backup`, when it was `taken`, and until when the old
     gateway may have worked (`at`). `moved`: a person says that nothing was done after the backup."""

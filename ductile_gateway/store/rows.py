@@ -13,10 +13,9 @@ import logging
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import fields
 from datetime import datetime
 from functools import cache, lru_cache, partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
@@ -39,7 +38,8 @@ log = logging.getLogger(__name__)
 
 
 R = TypeVar("R")
-"""A dataclass of values, whose class is the kind. `state`; `at`: age for its retention; `body`: the message."""
+"""A dataclass of values without slots, whose class is the kind. `state`; `at`: age for its retention; `body`: the
+message."""
 Change = Callable[[R | None], R | None]
 """Returns the new row; the same row or None changes nothing."""
 
@@ -56,6 +56,14 @@ class StoredRow(NamedTuple):
 NOTHING = StoredRow("", b"", 0)
 
 
+@dataclass(eq=False)
+class Version(Generic[R]):
+    """A row as it was read or stored last; `stored` is None before."""
+
+    row: R | None = None
+    stored: StoredRow | None = None
+
+
 class RowChanged(Exception):
     """A newer row was stored meanwhile: load and decide again."""
 
@@ -64,13 +72,11 @@ def kind_of(kind: type[Any]) -> str:
     return kind.__name__.lower()
 
 
-def subject_of(kind: type[Any], *names: str) -> str:
-    return _subject(kind_of(kind), names)
+def _subject_of(kind: type[Any], *names: str) -> str:
+    return f"{subjects.LEDGER}.{kind_of(kind)}.{hashlib.sha256(to_json(names)).hexdigest()[:32]}"
 
 
-@lru_cache(512)
-def _subject(kind: str, names: tuple[str, ...]) -> str:
-    return f"{subjects.LEDGER}.{kind}.{hashlib.sha256(to_json(names)).hexdigest()[:32]}"
+subject_of: Callable[..., str] = lru_cache(512)(_subject_of)
 
 
 def head_of(columns: Mapping[str, Any]) -> str:
@@ -78,8 +84,9 @@ def head_of(columns: Mapping[str, Any]) -> str:
 
 
 def columns_in(row: Any) -> dict[str, Any]:
-    said = {one.name: getattr(row, one.name) for one in fields(row) if one.name != "body"}
-    return {"version": VERSION, "kind": kind_of(type(row)), **said}
+    columns = {"version": VERSION, "kind": kind_of(type(row)), **vars(row)}
+    del columns["body"]
+    return columns
 
 
 def read_row(kind: type[R], subject: str, stored: StoredRow) -> R:
@@ -129,12 +136,13 @@ class FileCarrier:
         found = self.file.look_up(_FIND, (subject,))
         return StoredRow(*found[0]) if found else NOTHING
 
-    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> None:
+    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> StoredRow:
         """Durable on return. Raises RowChanged if `after` is no longer the newest."""
         values = _values(subject, after.seq + 1, columns, body)
         change = (_CHANGE, (*values, subject, after.seq)) if after.seq else (_ADD, values)
         if not await self.file.write(lambda connection: connection.execute(*change).rowcount):
             raise RowChanged
+        return after._replace(seq=after.seq + 1)
 
     async def forget(self, kind: str, before: datetime) -> None:
         some = kind, microseconds(before), FORGOTTEN_AT_ONCE
@@ -163,13 +171,14 @@ class StreamCarrier:
             newest = await patiently(partial(self._log.newest, subject), COME_BACK_S)
         return _read(newest) if newest else NOTHING
 
-    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> None:
+    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> StoredRow:
         position = {"position": after.position} if after.position else {}
         try:
             seq = await self._log.append(subject, fact_of(columns | position, body), after=after.seq, headers=_INSTEAD)
         except AppendConflict as error:
             raise RowChanged from error
         await self._shown(seq)
+        return after._replace(seq=seq, position=after.position or seq)
 
     async def forget(self, kind: str, before: datetime) -> None:
         old = await self.file.read(OLD, (kind, microseconds(before)))
@@ -236,10 +245,12 @@ class Rows:
         self.carrier = carrier
         self.by = by
 
-    async def read(self, kind: type[R], *names: str) -> R | None:
-        subject = subject_of(kind, *names)
-        stored = await self.carrier.load(subject)
-        return read_row(kind, subject, stored) if stored.seq else None
+    async def read(self, kind: type[R], *names: str, version: Version[R] | None = None) -> R | None:
+        """`version`: takes note of what was read."""
+        version, subject = version or Version(), subject_of(kind, *names)
+        version.stored = await self.carrier.load(subject)
+        version.row = read_row(kind, subject, version.stored) if version.stored.seq else None
+        return version.row
 
     def listed(self, kind: type[R], statement: str, values: Values = ()) -> list[R]:
         """Rows of a statement that selects `subject, head, body`. Unreadable rows are logged and left out."""
@@ -254,18 +265,22 @@ class Rows:
     def look_up(self, statement: str, values: Values = ()) -> list[Any]:
         return self.carrier.file.look_up(statement, values)
 
-    async def change(self, kind: type[R], change: Change[R], *names: str) -> R | None:
+    async def change(
+        self, kind: type[R], change: Change[R], *names: str, version: Version[R] | None = None
+    ) -> R | None:
         """Returns the row after the change, durable on return. `change` may be called several times; if it raises,
-        nothing is stored."""
-        subject = subject_of(kind, *names)
+        nothing is stored. `version`: of the row before, which saves reading it, for a change that always stores."""
+        version, subject = version or Version(), subject_of(kind, *names)
         for _ in range(TRIES):
-            before = await self.carrier.load(subject)
-            there = read_row(kind, subject, before) if before.seq else None
-            row = change(there)
-            if row is None or row == there:
-                return there
+            if version.stored is None:
+                await self.read(kind, *names, version=version)
+            row, before = change(version.row), version.stored or NOTHING
+            if row is None or row == version.row:
+                return version.row
+            version.stored = None
             with suppress(RowChanged):
-                await self.carrier.store(subject, columns_in(row), row.body, before)  # type: ignore[attr-defined] # all have one
+                version.stored = await self.carrier.store(subject, columns_in(row), row.body, before)  # type: ignore[attr-defined] # all have one
+                version.row = row
                 return row
         raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, StringConstraints, Valida
 
 from ductile_gateway.calls.artifacts import SUFFIXES, clipped, media_type
 from ductile_gateway.calls.call import CALL_ID, ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.policy import reads_form
 from ductile_gateway.calls.results import (
     MAX_MESSAGE_BYTES,
     continuation_fields,
@@ -22,7 +23,6 @@ from ductile_gateway.calls.results import (
     fit_for_event,
     from_form,
     output_of,
-    reads_form,
 )
 from ductile_gateway.ductile.settings import EventType
 from ductile_gateway.webhooks.settings import FIELDS, EventMapping

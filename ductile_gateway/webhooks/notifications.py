@@ -83,7 +83,7 @@ _CALLBACK_LIFETIME, _RELAY_LIFETIME = timedelta(seconds=sum(_CALLBACK_DELAYS_S))
 """The last delay repeats. A Ductile is the operator's own, so it is tried often and for a week."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Notification:
     """Stored under `target` and `key`. `lane`: the receiving server, with one limit of requests. `url`: of a callback;
     others have theirs in the settings. `state`: waiting until `at`, or its outcome since `at`, then without body and

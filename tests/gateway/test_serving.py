@@ -22,7 +22,6 @@ from ductile_gateway.bus.incoming import answer_callbacks, serve_endpoints
 from ductile_gateway.bus.outgoing import NatsBus, has_ended
 from ductile_gateway.bus.ownership import require_topology
 from ductile_gateway.calls.call import Call
-from ductile_gateway.calls.ledger import Ledger
 from groundwork.nats.buckets import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
@@ -33,7 +32,7 @@ from schemas.events import Envelope, Rejected
 from schemas.operations import BY_NAME
 from schemas.status import Finding, GatewayStatus
 from tests.gateway.ingress.kit import RESULT, Ingress, an_event
-from tests.gateway.parts import RUN, World, a_request, memory_rows, message_of
+from tests.gateway.parts import RUN, World, a_request, message_of
 from tests.gateway.served import (
     Gateway,
     a_bus,
@@ -239,14 +238,15 @@ async def test_a_server_that_was_not_set_up_is_named_with_the_remedy(link: NatsL
 async def test_trouble_of_its_own_ends_the_gateway_and_buries_no_request(
     link: NatsLink, error: type[Exception]
 ) -> None:
-    class Failing(Ledger):
-        async def answer(self, _: object) -> Call:
-            raise error("the disk failed")
+    async def fails(*_: object) -> Call:
+        raise error("the disk failed")
 
     await a_bus(link)
     await send(link, a_request())
+    world = a_world(link)
+    world.ledger.answer = fails
     with pytest.raises(ExceptionGroup) as failure:
-        await requests_of(link, a_world(link, ledger=Failing(memory_rows())).relay()).run()
+        await requests_of(link, world.relay()).run()
     assert failure.group_contains(error, match="the disk failed")
     assert (await dead_letters(link), await all_acknowledged(link)) == ([], False)
 

@@ -317,16 +317,15 @@ async def test_a_write_that_a_living_gateway_makes_with_another_runner_is_left_t
 
 
 async def test_a_call_that_cannot_be_gone_on_with_ends_no_gateway_that_starts() -> None:
-    class Failing(Ledger):
-        async def answer(self, answer: Call) -> Call:
-            raise RuntimeError(answer.key)
+    async def fails(answer: Call, *_: object) -> Call:
+        raise RuntimeError(answer.key)
 
     world = World()
     world.runner.gate.clear()
     async with beside(world.relay().take(SAVE)):
         await until(lambda: executed(world) == 1)
     world.runner.gate.set()
-    world.ledger = Failing(world.ledger.rows)
+    world.ledger.answer = fails
     await world.relay().go_on()
     assert outcomes(world) == []
 

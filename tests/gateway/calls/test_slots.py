@@ -140,13 +140,17 @@ class Gateways:
         self.lanes[name] = CallSlots({TOOL: self._width}, most=32, room=64, permits=permits)
 
     async def call(self, name: str, ended: Callable[[], bool] = lambda: True, *, lasts_s: float = 0.0) -> None:
-        async with self.lanes[name].enter(f"run_{name}", TOOL):
+        slots, call = self.lanes[name], (f"run_{name}", TOOL)
+        await slots.acquire(*call)
+        try:
             self.inside += 1
             self.most = max(self.most, self.inside)
             await asyncio.sleep(lasts_s)
             await until(ended)
             self.inside -= 1
             self.done += 1
+        finally:
+            slots.release(*call)
 
 
 async def lives(link: NatsLink, folder: Path, name: str) -> Lease:

@@ -114,9 +114,11 @@ class Spans:
     receiver: TraceReceiver | None
     _kept: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
 
+    def wanted(self, asked: CallRequest) -> bool:
+        return self.receiver is not None and asked.trace.sampled
+
     def take(self, span: Span) -> None:
-        if self.receiver:
-            self._kept.append(span)
+        self._kept.append(span)
 
     async def keep_sending(self) -> None:
         await let_recovery_start()
@@ -160,11 +162,11 @@ class CallTelemetry:
         if len(self._began) > MOST_KEPT:  # another gateway has answered it
             del self._began[next(iter(self._began))]
         self.metrics.waits.record((now - asked.request.requested_at).total_seconds(), asked.request.tool)
-        log.info("call begun", extra=self._line(asked, "call_begun", "asked->begun"))
+        log.info("call begun", extra=_line(asked, "call_begun", "asked->begun", now))
 
     def put_off(self, asked: CallRequest) -> None:
         self.metrics.retries.add("call", "try_again")
-        log.debug("call put off", extra=self._line(asked, "call_put_off", "asked->asked"))
+        log.debug("call put off", extra=_line(asked, "call_put_off", "asked->asked", utc_now()))
 
     def answered(self, asked: CallRequest, outcome: ToolOutcome) -> None:
         now, began_at, job = utc_now(), self._began.pop(asked.key, None), outcome.job
@@ -177,25 +179,26 @@ class CallTelemetry:
         transition = "begun->answered" if began_at or was_run else "asked->answered"
         facts: dict[str, object] = {"status": outcome.status, "error_class": outcome.error_class}
         facts |= {"job_id": job.job_id, "attempts": job.attempts, "exit_code": job.exit_code}
-        log.info("call answered", extra=self._line(asked, "call_answered", transition) | facts)
-        if asked.trace.sampled and was_run:
+        log.info("call answered", extra=_line(asked, "call_answered", transition, now) | facts)
+        if was_run and self.spans.wanted(asked):
             self.spans.take(job_span(asked, outcome, job.began_at or since, job.ended_at or now))
 
     def known(self, asked: CallRequest) -> None:
         self.metrics.dedupe.add("request")
-        log.debug("call answered before", extra=self._line(asked, "call_answered", "answered->answered"))
+        log.debug("call answered before", extra=_line(asked, "call_answered", "answered->answered", utc_now()))
 
     def sent(self, call: ToolCall, sent: StartAttempt) -> None:
         self.metrics.starts.record((sent.ended_at - sent.began_at).total_seconds(), sent.outcome)
         if sent.outcome in ("not_sent", "lost"):
             self.metrics.retries.add("ductile", sent.outcome)
-        if call.asked.trace.sampled:
+        if self.spans.wanted(call.asked):
             self.spans.take(sent_span(call.asked, sent, url=self.urls[owner(call.asked.route, self.urls)]))
 
-    def _line(self, asked: CallRequest, event: str, transition: str) -> dict[str, object]:
-        took = (utc_now() - asked.request.requested_at).total_seconds()
-        facts = {"event": event, "state_transition": transition, "latency_ms": max(0, round(took * 1000))}
-        return asked.facts() | facts
+
+def _line(asked: CallRequest, event: str, transition: str, now: datetime) -> dict[str, object]:
+    took = (now - asked.request.requested_at).total_seconds()
+    facts = {"event": event, "state_transition": transition, "latency_ms": max(0, round(took * 1000))}
+    return asked.facts | facts
 
 
 def sent_span(asked: CallRequest, sent: StartAttempt, *, url: str) -> Span:

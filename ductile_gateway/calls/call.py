@@ -52,6 +52,7 @@ class CallRequest:
         request = self.request
         return keys.call(request.run_id, request.step, request.tool, request.attempt, request.task, request.round)
 
+    @cached_property
     def facts(self) -> dict[str, object]:
         request = self.request
         named = {"run_id": request.run_id, "step": request.step, "tool": request.tool, "attempt": request.attempt}

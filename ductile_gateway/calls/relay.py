@@ -171,7 +171,7 @@ class Relay:
     def _refused(self, asked: CallRequest, refusal: ToolOutcome) -> ToolOutcome:
         if refusal.error_class == "not_allowed":
             self.ownership.leave_to_others(asked)
-        log.warning("refused", extra=asked.facts() | {"error_class": refusal.error_class, "why": refusal.message})
+        log.warning("refused", extra=asked.facts | {"error_class": refusal.error_class, "why": refusal.message})
         return policy.with_wait_reason(refusal, self.waiting.why(asked.key))
 
     async def _start(self, call: ToolCall, row: Version[Call] | None = None) -> ToolOutcome:
@@ -217,7 +217,7 @@ class Relay:
             return policy.after_run(Unknown(lost), call)
         if lost:
             await self.ledger.adopt(call)
-        log.info("resuming", extra=call.asked.facts())
+        log.info("resuming", extra=call.asked.facts)
         offered = self.offers.command(call.asked.request.tool, call.command)
         payload = await self._arguments(call.asked, offered.artifacts) if offered else None
         call = replace(call, payload=payload) if isinstance(payload, dict) else replace(call, complete=False)
@@ -237,7 +237,7 @@ class Relay:
         except (AlreadyStarted, Withdrawn, TryAgain, Broken, Misconfigured):
             raise
         except Exception as error:  # the tool may have run, and the agent has to know
-            log.exception("the runner failed", extra=call.asked.facts())
+            log.exception("the runner failed", extra=call.asked.facts)
             return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
         reads = call.asked.request.tool in self.offers.forms
         return results.with_markdown_form(verdict, plugin=call.plugin, reads=reads)
@@ -255,7 +255,7 @@ class Relay:
                 return failed("not_found", f"{argument}: this run has no artifact {path}", retryable=False)
             recorded = await self.ledger.digest_of(request.run_id, name) or artifacts.digest_in_name(name)
             if not sha256(content).hexdigest().startswith(recorded):
-                log.error("an artifact was replaced", extra=asked.facts() | {"path": path})
+                log.error("an artifact was replaced", extra=asked.facts | {"path": path})
                 return failed("artifact_changed", _CHANGED.format(argument=argument, path=path), retryable=False)
             if (given := artifacts.artifact_argument(name, content)) is None:
                 return failed("invalid_arguments", f"{argument}: {path} is not text", retryable=False)

@@ -5,6 +5,7 @@ counts: a page that it fetched must not ask for tools. Results are small: large 
 listed by path, type, size and hash (RFC-103).
 """
 
+import contextlib
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -103,10 +104,10 @@ def fit_for_event(outcome: ToolOutcome) -> ToolOutcome:
     if len(outcome.artifacts) > MAX_ARTIFACTS:
         message = f"the tool has run and made {len(outcome.artifacts)} artifacts, and at most {MAX_ARTIFACTS} are taken"
         return replace(failed("bad_output", message, retryable=False), job=outcome.job)
-    text, output, artifacts = storable(outcome.text), _storable(dict(outcome.output)), outcome.artifacts
+    text, artifacts, (output, written) = storable(outcome.text), outcome.artifacts, _written(dict(outcome.output))
     if _is_large(text):
         artifacts = (*artifacts, ProducedArtifact("output.txt", "text/plain", text.encode()))
-    if len(to_json(output)) > MAX_OUTPUT_BYTES:
+    if len(written) > MAX_OUTPUT_BYTES:
         # One line per value, so that parts can be read. Without indentation, which multiplies the size of deep nesting.
         artifacts = (*artifacts, ProducedArtifact("output.json", "application/json", to_json(output, indent=0)))
         output = _mark(outcome)
@@ -116,7 +117,7 @@ def fit_for_event(outcome: ToolOutcome) -> ToolOutcome:
 def answer_to(asked: CallRequest, outcome: ToolOutcome, *, at: datetime) -> Call:
     """`outcome`: fit for an event, its artifacts under the names that they are kept by."""
     request = asked.request
-    answered = request.model_dump(include=set(Correlation.model_fields))
+    answered = {name: getattr(request, name) for name in Correlation.model_fields}
     result = ToolResult(**answered, **ending(outcome, at), untrusted=is_untrusted(outcome.output))
     key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
@@ -176,7 +177,7 @@ def headers_of(answer: Call) -> dict[str, str]:
 def output_of(outcome: ToolOutcome) -> ToolOutput:
     """`outcome`: as in `answer_to`, and no error."""
     kept = outcome.artifacts
-    whole = next((one for one in kept if one.content == outcome.text.encode()), None)
+    whole = next((one for one in kept if one.content == outcome.text.encode()), None) if kept else None
     where = artifact_path(whole.name) if whole else ""
     summary = clipped(outcome.text, EXCERPT_BYTES, where=where) if _is_large(outcome.text) else outcome.text
     fields: dict[str, JsonValue] = {"summary": summary}
@@ -212,6 +213,16 @@ def is_untrusted(output: Mapping[str, JsonValue]) -> bool:
 def _mark(outcome: ToolOutcome) -> dict[str, JsonValue]:
     """Output of an error that quotes a result."""
     return {"untrusted": True} if is_untrusted(outcome.output) else {}
+
+
+def _written(output: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], bytes]:
+    """The output with storable texts, and its JSON."""
+    with contextlib.suppress(ValueError):  # a lone surrogate
+        written = to_json(output)
+        if rb"\u0000" not in written:
+            return output, written
+    output = _storable(output)
+    return output, to_json(output)
 
 
 def _storable(value: Any) -> Any:

@@ -132,7 +132,7 @@ class DuctileRunner:
         return await self._accepted(call, found, receipt) if isinstance(found, str) else found
 
     async def _lost(self, call: ToolCall, receipt: Receipt, why: str) -> Verdict:
-        log.warning("an answer was lost", extra=call.asked.facts() | {"why": why})
+        log.warning("an answer was lost", extra=call.asked.facts | {"why": why})
         found = await self._found(call, receipt)
         return replace(found, reason=f"{found.reason} ({why})") if isinstance(found, Unknown) else found
 
@@ -141,7 +141,7 @@ class DuctileRunner:
         try:
             await self.ledger.accepted(call.key, job_id)
         except TryAgain as error:  # this process knows the job: only a crash would leave it in doubt
-            log.warning("a job id is not stored", extra=call.asked.facts() | {"job_id": job_id, "why": str(error)})
+            log.warning("a job id is not stored", extra=call.asked.facts | {"job_id": job_id, "why": str(error)})
         return await self._watched(call, job_id, receipt)
 
     async def _watched(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:

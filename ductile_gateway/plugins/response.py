@@ -50,20 +50,27 @@ OUT_OF_REACH = "what a plugin may reach is said in docs/SECURITY.md, and gateway
 USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "processes": "processes"}
 
 
+class PluginSecrets:
+    """Texts in what a plugin was `given`, its configuration and variables: no error quotes any, no answer brings the
+    `keys` among them."""
+
+    def __init__(self, *given: object) -> None:
+        self.texts, self.keys = tuple(texts_in(given)), tuple(keys_in(given))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRemains:
     """The record of a call whose process is gone. `found`: its contents. `same_boot`: the machine has not restarted
-    since. `given`: configuration and variables of the plugin: no error quotes their texts, no answer brings their
-    keys."""
+    since."""
 
     found: Mapping[str, bytes]
     same_boot: bool = True
     overdue: bool = False
-    given: tuple[object, ...] = ()
+    secrets: PluginSecrets = PluginSecrets()
     output_bytes: int = ProcessLimits().output_bytes
 
     def shown(self, content: bytes) -> str:
-        return masked(content.decode(errors="replace"), texts_in([*self.given]))
+        return masked(content.decode(errors="replace"), self.secrets.texts)
 
     @property
     def stderr(self) -> bytes:
@@ -165,7 +172,7 @@ def judge(remains: CallRemains) -> Verdict:
     _, began_at = _timed(remains.found.get("began"))
     stderr = tail(remains.shown(remains.stderr), STDERR_BYTES)
     job = JobFacts(exit_code=exit_code, began_at=began_at, ended_at=ended_at, stderr=stderr)
-    return replace(verdict, message=verdict.message and quoted(verdict.message, texts_in([*remains.given])), job=job)
+    return replace(verdict, message=verdict.message and quoted(verdict.message, remains.secrets.texts), job=job)
 
 
 def _timed(content: bytes | None) -> tuple[int | None, datetime | None]:
@@ -206,7 +213,7 @@ def _judged(remains: CallRemains, exit_code: int | None) -> Verdict:
 
 
 def _answered(remains: CallRemains, exit_code: int) -> ToolOutcome | str:
-    stdout = _without_keys(remains.found.get("stdout", b"").lstrip(), tuple(keys_in([*remains.given])))
+    stdout = _without_keys(remains.found.get("stdout", b"").lstrip(), remains.secrets.keys)
     if not stdout:
         return "wrote no response"
     outcome = _read(_RESPONSE.validate_json, stdout)

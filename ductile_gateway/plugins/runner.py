@@ -24,7 +24,7 @@ from ductile_gateway.plugins.call_record import CallRecord, CallRecords
 from ductile_gateway.plugins.folders import Config, InstalledPlugin, PluginRefused, require_trust
 from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from ductile_gateway.plugins.process import Guard, GuardPool, attend
-from ductile_gateway.plugins.response import CallRemains, judge
+from ductile_gateway.plugins.response import CallRemains, PluginSecrets, judge
 from ductile_gateway.ports import Begin, unrecorded
 from groundwork.service.machine import boot_id, new_uuid
 from schemas.status import Finding
@@ -46,7 +46,6 @@ class LocalPlugins:
     finds_anywhere = False
 
     def __init__(self, plugins: Mapping[str, InstalledPlugin], *, state_dir: Path, box: Box) -> None:
-        self._plugins = plugins
         self._state_dir = state_dir
         # without one from the system a new one at each start, so that more calls end as unknown
         self._records = CallRecords(state_dir / CALLS, boot_id=boot_id() or str(new_uuid()))
@@ -59,10 +58,11 @@ class LocalPlugins:
         """Variables that are passed on to plugins alone, such as keys."""
         self._guards = GuardPool(state_dir / PLACES, box.environment)
         self._orders = OrderCache(_with_records_closed(box, state_dir))
+        self.replace_tools(plugins)
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """A missing command and a failed start are errors, with nothing started."""
-        plugin = self._plugins.get(call.plugin)
+        plugin, secrets = self._plugins.get(call.plugin), self._secrets.get(call.plugin)
         if plugin is None or plugin.manifest.command(call.command) is None:
             return failed(
                 "configuration", f"no plugin {call.plugin} with a command {call.command} is here", retryable=False
@@ -81,7 +81,7 @@ class LocalPlugins:
         except OSError as error:
             return failed("transient", f"the plugin could not be started: {error.strerror or error}", retryable=True)
         try:
-            return await self._conclude(record, call, guard, plugin.config)
+            return await self._conclude(record, call, guard, secrets)
         finally:
             self._guards.give_back(ready, guard)
 
@@ -108,6 +108,7 @@ class LocalPlugins:
 
     def replace_tools(self, plugins: Mapping[str, InstalledPlugin]) -> None:
         self._plugins = plugins
+        self._secrets = {name: PluginSecrets(plugin.config, self._named) for name, plugin in plugins.items()}
 
     async def _discard_soon(self) -> None:
         await asyncio.sleep(DISCARD_AFTER_S)
@@ -121,24 +122,28 @@ class LocalPlugins:
             return record, self._guards.start(ready, record.path.name, descriptor, deadline)
 
     async def _conclude(
-        self, record: CallRecord, call: ToolCall, guard: Guard | None = None, config: Config | None = None
+        self, record: CallRecord, call: ToolCall, guard: Guard | None = None, secrets: PluginSecrets | None = None
     ) -> Verdict:
         overdue = await attend(record, deadline_at=call.deadline_at, grace_s=self._box.limits.grace_s, guard=guard)
         if record.size() > JUDGED_AT_ONCE:
-            verdict = await asyncio.to_thread(self._judge, record, config, overdue=overdue)
+            verdict = await asyncio.to_thread(self._judge, record, secrets, overdue=overdue)
         else:
-            verdict = self._judge(record, config, overdue=overdue)
+            verdict = self._judge(record, secrets, overdue=overdue)
         if isinstance(verdict, NeverStarted):
             await asyncio.to_thread(record.discard)
         return verdict
 
-    def _judge(self, record: CallRecord, config: Config | None, *, overdue: bool) -> Verdict:
-        """`config`: what the plugin was given; None to read it from the record."""
-        found, output_bytes = record.read(), self._box.limits.output_bytes
-        given = (_config_in(found) if config is None else config, self._named)
-        same_boot = record.same_boot
+    def _judge(self, record: CallRecord, secrets: PluginSecrets | None, *, overdue: bool) -> Verdict:
+        """`secrets`: None to read them from the record."""
+        found = record.read()
         return judge(
-            CallRemains(found=found, same_boot=same_boot, overdue=overdue, given=given, output_bytes=output_bytes)
+            CallRemains(
+                found=found,
+                same_boot=record.same_boot,
+                overdue=overdue,
+                secrets=secrets or PluginSecrets(_config_in(found), self._named),
+                output_bytes=self._box.limits.output_bytes,
+            )
         )
 
 

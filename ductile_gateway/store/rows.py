@@ -111,8 +111,7 @@ SHOWN_WITHIN_S = 0.5
 ALL = -1
 
 _FIND = "SELECT head, body, seq, position FROM rows WHERE subject = ?"
-_LISTED = ("kind", "state", "at", "run_id", "lane", "by", "is_late")
-_STORED = ", ".join(("subject", "seq", "body", "head", *_LISTED))
+_STORED = "subject, seq, body, head, kind, state, at, run_id, lane, by, is_late"
 _VALUES = ", ".join("?" * 11)
 _ADD = f"INSERT INTO rows ({_STORED}) VALUES ({_VALUES}) ON CONFLICT (subject) DO NOTHING"  # noqa: S608 - ours
 _CHANGE = f"UPDATE rows SET ({_STORED}) = ({_VALUES}) WHERE subject = ? AND seq = ?"  # noqa: S608 - ours
@@ -230,11 +229,11 @@ def put(connection: sqlite3.Connection, subject: str, seq: int, columns: Mapping
 
 
 def _values(subject: str, seq: int, columns: Mapping[str, Any], body: bytes) -> tuple[Any, ...]:
-    listed = {name: columns.get(name) for name in _LISTED}
-    if (at := listed["at"]) is not None:
-        listed["at"] = microseconds(datetime.fromisoformat(at) if isinstance(at, str) else at)
-    listed["is_late"] = columns.get("late") is not None
-    return subject, seq, body, head_of(columns), *listed.values()
+    said, at = columns.get, columns.get("at")
+    if at is not None:
+        at = microseconds(datetime.fromisoformat(at) if isinstance(at, str) else at)
+    listed = said("kind"), said("state"), at, said("run_id"), said("lane"), said("by"), said("late") is not None
+    return subject, seq, body, head_of(columns), *listed
 
 
 class Rows:

@@ -8,7 +8,7 @@ import pytest
 
 from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.jobs import Unfinished, read_job, read_log, read_tree
-from ductile_gateway.plugins.response import USED, CallRemains, judge, outcome_of
+from ductile_gateway.plugins.response import USED, CallRemains, PluginSecrets, judge, outcome_of
 
 OK: dict[str, Any] = {"status": "ok", "result": "done"}
 DONE = ToolOutcome("ok", text="done")
@@ -30,7 +30,7 @@ def judged(
     found |= {"began": b"7 1.5"} if began else {}
     found |= {"exit": f"{exit_code} 2.5".encode()} if exit_code is not None else {}
     found |= {"stopped": ending.encode()} if ending else {}
-    return judge(CallRemains(found=found, same_boot=same_boot, given=(config,)))
+    return judge(CallRemains(found=found, same_boot=same_boot, secrets=PluginSecrets(config)))
 
 
 def failure(response: dict[str, Any] | bytes = b"", **facts: Any) -> ToolOutcome:

@@ -20,6 +20,8 @@ _ANSWERED = f"{_CALLS} state = 'answered' AND at >= ? AND coalesce(by, '') IN ('
 _BEGUN = f"{_CALLS} state = 'open' AND by = ? ORDER BY position"
 _LATE = f"{_CALLS} is_late"
 
+CallVersion = Version[Call]
+
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
@@ -46,12 +48,10 @@ class Ledger:
     run_bytes: int = sys.maxsize
     runner: str = ""
 
-    async def find(self, key: str, version: Version[Call] | None = None) -> Call | None:
+    async def find(self, key: str, version: CallVersion | None = None) -> Call | None:
         return await self.rows.read(Call, key, version=version)
 
-    async def intend(
-        self, call: ToolCall, receipt: Receipt | None = None, version: Version[Call] | None = None
-    ) -> None:
+    async def intend(self, call: ToolCall, receipt: Receipt | None = None, version: CallVersion | None = None) -> None:
         """This gateway is about to run the tool. Raises AlreadyStarted if there is a receipt, and TryAgain if another
         gateway has begun or answered the call."""
 
@@ -87,7 +87,7 @@ class Ledger:
 
         await self.rows.change(Call, adopted, call.key)
 
-    async def answer(self, answer: Call, version: Version[Call] | None = None) -> Call:
+    async def answer(self, answer: Call, version: CallVersion | None = None) -> Call:
         """Returns the first answer to the call, which is kept for ever."""
 
         def answered(row: Call | None) -> Call:

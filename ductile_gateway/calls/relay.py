@@ -36,9 +36,8 @@ from ductile_gateway.calls.call import (
     Withdrawn,
     failed,
 )
-from ductile_gateway.calls.ledger import Ledger
+from ductile_gateway.calls.ledger import CallVersion, Ledger
 from ductile_gateway.calls.policy import Offers
-from ductile_gateway.store.rows import Version
 from groundwork.service.errors import Broken, GiveUp, Misconfigured, NameTaken, NoRoom, TryAgain
 from groundwork.service.machine import utc_now
 from schemas import subjects
@@ -129,7 +128,7 @@ class Relay:
             raise TryAgain(why)
         if check:
             await check()
-        row = Version[Call]()
+        row = CallVersion()
         if (known := await self.ledger.find(asked.key, row)) is None:
             return await self.record(asked, await self._admitted(asked, row), row)
         if known.digest != asked.digest:
@@ -140,7 +139,7 @@ class Relay:
         return results.with_capability(known, asked.request.capability)
 
     async def _admitted(
-        self, asked: CallRequest, row: Version[Call] | None = None, *, again: bool = False
+        self, asked: CallRequest, row: CallVersion | None = None, *, again: bool = False
     ) -> ToolOutcome:
         """Admits the call and runs it. `again`: an earlier run was cut short, and may be repeated."""
         if why := self.gate.why:
@@ -174,7 +173,7 @@ class Relay:
         log.warning("refused", extra=asked.facts | {"error_class": refusal.error_class, "why": refusal.message})
         return policy.with_wait_reason(refusal, self.waiting.why(asked.key))
 
-    async def _start(self, call: ToolCall, row: Version[Call] | None = None) -> ToolOutcome:
+    async def _start(self, call: ToolCall, row: CallVersion | None = None) -> ToolOutcome:
         doubt, now = self.ownership.doubt(call.asked), utc_now()
         try:
             if now - call.asked.request.requested_at > A_MOMENT:  # its run may have ended
@@ -190,7 +189,7 @@ class Relay:
             return policy.UNWANTED
         return self._outcome(verdict, call)
 
-    async def _begin(self, call: ToolCall, row: Version[Call] | None, receipt: Receipt | None = None) -> None:
+    async def _begin(self, call: ToolCall, row: CallVersion | None, receipt: Receipt | None = None) -> None:
         await check_wanted(call, self.has_ended)
         self.gate.check()
         await self.ownership.lease.ensure_held()
@@ -262,7 +261,7 @@ class Relay:
             payload[argument] = given
         return payload
 
-    async def record(self, asked: CallRequest, outcome: ToolOutcome, row: Version[Call] | None = None) -> Call:
+    async def record(self, asked: CallRequest, outcome: ToolOutcome, row: CallVersion | None = None) -> Call:
         """Stores the answer durably and returns it, or the first one. `row`: of the call, if it is known. Raises
         Misconfigured once another gateway owns the bus."""
         answer = None

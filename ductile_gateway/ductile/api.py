@@ -1,7 +1,10 @@
-"""HTTP API of a Ductile.
+"""HTTP API and relay ingress of a Ductile.
 
 A refusal counts only in Ductile's own form and words: one JSON object `{"error": …}` (`internal/api`: auth.go,
 handlers.go; `internal/relay`: receiver.go). Any other answer may be a proxy's, after the call has passed.
+
+An event for the relay is `{"event": {"type", "payload", "dedupe_key"}, "origin": {"instance", "event_id"}, "baggage"}`.
+Ductile answers a repeated one with the job that it started before, once that has succeeded.
 """
 
 import asyncio
@@ -21,7 +24,9 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.artifacts import printable
 from ductile_gateway.ductile.jobs import objects
-from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.settings import DuctileSettings, RelayPeerSettings
+from ductile_gateway.webhooks.signatures import KEY_ID, PEER, relay_headers
+from groundwork.service.machine import utc_now
 from groundwork.service.secret import masked
 from schemas import subjects
 from schemas.bounded import json_object
@@ -307,3 +312,54 @@ def _object(found: JsonValue) -> Document:
     if not isinstance(found, dict):
         raise Unavailable("what answers there is no Ductile: no object")
     return found
+
+
+_SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
+
+
+@dataclass(eq=False)
+class RelayIngress:
+    _client: httpx2.AsyncClient
+    us: RelayPeerSettings
+
+    async def post(self, body: bytes) -> str:
+        """Id of the first job; empty if no pipeline listens. Raises DuctileRefused: with 403 a person may mend a name
+        or a secret; AnswerLost for an answer that may not be Ductile's; and httpx2.HTTPError and UnreadableAnswer."""
+        try:
+            return await self._post(body)
+        except DuctileRefused as refusal:
+            if "outside allowed clock skew" not in str(refusal):
+                raise
+            return await self._post(body)
+
+    async def _post(self, body: bytes) -> str:
+        path, headers = self.us.ingress_path, signed_headers(self.us, body)
+        status, answer = await exchange(self._client, "POST", path, content=body, headers=headers)
+        fields = json_object(answer) or {}
+        job_id, error = job_id_in(fields), str(fields.get("error") or "")[:200]
+        is_accepted = fields.get("status") == "accepted" and not fields.get("job_id")
+        if status == httpx2.codes.ACCEPTED and (job_id or is_accepted):
+            return job_id
+        if status == httpx2.codes.FORBIDDEN and error == FORBIDDEN:
+            raise DuctileRefused(status, f"{error!a}: {_SECRETS_DIFFER}")
+        if own_refusal(answer) is not None:
+            raise DuctileRefused(status, ascii(error))
+        raise AnswerLost(f"Ductile was sent an event, and answered {status} without the id of a job")
+
+
+def signed_headers(us: RelayPeerSettings, body: bytes) -> dict[str, str]:
+    signed = relay_headers(us.ingress_path, body, us.secret.get_secret_value(), at=utc_now())
+    return {"Content-Type": "application/json", PEER: us.peer, KEY_ID: us.key_id} | signed
+
+
+@asynccontextmanager
+async def open_relay_ingress(
+    url: str, us: RelayPeerSettings, *, timeout_s: float, transport: httpx2.AsyncBaseTransport | None = None
+) -> AsyncIterator[RelayIngress]:
+    """`transport` replaces the network. Each event has its own connection: on one that Ductile closes meanwhile its
+    outcome would be unknown."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    async with httpx2.AsyncClient(
+        base_url=url, timeout=timeout_s, limits=limits, verify=default_tls(), transport=transport, trust_env=False
+    ) as client:
+        yield RelayIngress(client, us)

@@ -39,10 +39,9 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile import api
-from ductile_gateway.ductile.api import DuctileApi, DuctileRefused, Endpoint, Unavailable, open_api
+from ductile_gateway.ductile.api import DuctileApi, DuctileRefused, Endpoint, RelayIngress, Unavailable
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import DuctileHealth, OnStart, StartAttempt, Unfinished
-from ductile_gateway.ductile.relay import RelayIngress, open_relay_ingress
 from ductile_gateway.ductile.settings import DuctileSettings, full_name, own_name, owner
 from ductile_gateway.ductile.watch import Found, JobWatch, Timing
 from ductile_gateway.ports import Begin, unrecorded
@@ -320,11 +319,11 @@ async def open_ductiles(
         for name, its in every.items():
             ingress = None
             if us := its.relay:
-                opening = open_relay_ingress(its.url, us, timeout_s=its.request_timeout_s, transport=transport)
+                opening = api.open_relay_ingress(its.url, us, timeout_s=its.request_timeout_s, transport=transport)
                 ingress = await opened.enter_async_context(opening)
             runner = runners[name] = DuctileRunner(
                 settings=its,
-                api=await opened.enter_async_context(open_api(its, transport)),
+                api=await opened.enter_async_context(api.open_api(its, transport)),
                 ingress=ingress,
                 tools=tools.get(name, DuctileTools()),
                 ledger=ledger,

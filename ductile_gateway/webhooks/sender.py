@@ -16,8 +16,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
 
-from ductile_gateway.ductile.api import AnswerLost, DuctileRefused, UnreadableAnswer, default_tls
-from ductile_gateway.ductile.relay import RelayIngress, open_relay_ingress
+from ductile_gateway.ductile import api
 from ductile_gateway.webhooks import destinations
 from ductile_gateway.webhooks.notifications import CALLBACK, Notification, Try
 from ductile_gateway.webhooks.settings import OutboundSettings, ReceiverSettings, RelaySettings, SubscriptionSettings
@@ -39,7 +38,7 @@ class WebhookSender:
     resolve: destinations.Resolve
     resolvers: Executor
     of_callers: Executor
-    receivers: Mapping[str, ReceiverSettings | RelayIngress]
+    receivers: Mapping[str, ReceiverSettings | api.RelayIngress]
     timeout_s: float
 
     async def send(self, notification: Notification) -> Try:
@@ -48,7 +47,7 @@ class WebhookSender:
             return Try("dead", f"the configuration has no {notification.target} of gateway.outbound any more")
         try:
             async with asyncio.timeout(self.timeout_s):
-                if isinstance(receiver, RelayIngress):
+                if isinstance(receiver, api.RelayIngress):
                     return await self._relay(notification, receiver)
                 return await self._call(notification, receiver)
         except destinations.Forbidden as error:  # the operator's own address, or the rules for it, may be mended
@@ -56,12 +55,12 @@ class WebhookSender:
         except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:  # an OSError: no such name, or a timeout
             return Try("put_off", f"no answer from {notification.lane} ({str(error) or type(error).__name__})")
 
-    async def _relay(self, notification: Notification, ingress: RelayIngress) -> Try:
+    async def _relay(self, notification: Notification, ingress: api.RelayIngress) -> Try:
         try:
             return Try("arrived" if await ingress.post(notification.body) else "unheard")
-        except (AnswerLost, UnreadableAnswer) as error:
+        except (api.AnswerLost, api.UnreadableAnswer) as error:
             return Try("put_off", str(error))
-        except DuctileRefused as refusal:
+        except api.DuctileRefused as refusal:
             if refusal.status == httpx2.codes.FORBIDDEN:  # a name or a key there may be mended
                 return Try("put_off", str(refusal))
             hint = f": add {notification.type} to `accept` there, or take it out of `types` in gateway.outbound"
@@ -123,16 +122,16 @@ async def open_sender(
     resolve: destinations.Resolve = destinations.resolve_name,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[WebhookSender]:
-    receivers: dict[str, ReceiverSettings | RelayIngress] = {CALLBACK: settings.callbacks}
+    receivers: dict[str, ReceiverSettings | api.RelayIngress] = {CALLBACK: settings.callbacks}
     async with contextlib.AsyncExitStack() as opened:
         for target, one in settings.told().items():
             if isinstance(one, RelaySettings):
-                ingress = open_relay_ingress(one.url, one, timeout_s=settings.timeout_s)
+                ingress = api.open_relay_ingress(one.url, one, timeout_s=settings.timeout_s)
                 receivers[target] = await opened.enter_async_context(ingress)
             else:
                 receivers[target] = one
         client = httpx2.AsyncClient(
-            verify=tls or default_tls(),
+            verify=tls or api.default_tls(),
             timeout=httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             trust_env=False,

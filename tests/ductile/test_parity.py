@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import httpx2
 import pytest
 
-from ductile_gateway.ductile.relay import signed_headers
+from ductile_gateway.ductile.api import signed_headers
 from ductile_gateway.ductile.settings import RelayPeerSettings
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.real import RealDuctile, real_ductile

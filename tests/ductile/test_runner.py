@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from ductile_gateway.calls.call import CALL_ID, NeverStarted, Verdict
-from ductile_gateway.ductile.relay import open_relay_ingress
+from ductile_gateway.ductile.api import open_relay_ingress
 from ductile_gateway.webhooks.notifications import Notification, Try, notifications_of
 from ductile_gateway.webhooks.outbound import Outbound
 from ductile_gateway.webhooks.sender import WebhookSender, open_sender

@@ -31,6 +31,7 @@ from groundwork.service import strict
 from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.service.machine import monotonic, utc_now
 from schemas import subjects
+from schemas.bounded import json_object
 from schemas.catalog import Catalog
 from schemas.envelope import RUN_ID, SIGNATURE, rejection
 from schemas.status import GatewayPruned, GatewayPruneRequest, GatewayStatus
@@ -157,10 +158,9 @@ async def answer_catalog(service: Service, catalog: Callable[[], Catalog], *, ea
 
 async def answer_callbacks(service: Service, flaw_of: Callable[[str], Awaitable[str]]) -> None:
     async def tell(request: Request) -> None:
-        try:
-            url = str(json.loads(request.data)["url"])
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ServiceError("400", 'send {"url": "https://…"}') from error
+        url = (json_object(request.data) or {}).get("url")
+        if not isinstance(url, str):
+            raise ServiceError("400", 'send {"url": "https://…"}')
         await request.respond(json.dumps({"flaw": await flaw_of(url)}).encode())
 
     await service.add_endpoint(name="callback", subject=subjects.CALLBACK, handler=tell)

@@ -17,6 +17,7 @@ from groundwork.nats.publishing import BusRefused, StoredMessage
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain, patiently
 from groundwork.service.json_log import Outage
 from schemas import subjects
+from schemas.bounded import json_object
 from schemas.fields import validation_flaws
 from schemas.signing import AgentKey, AgentKeys, KeysQuery
 from schemas.status import Halt
@@ -67,10 +68,8 @@ async def has_ended(link: NatsLink, run_id: str) -> bool | None:
     """None if no agent says. Raises TryAgain while everything is stopped."""
     question = json.dumps({"run_id": run_id}).encode()
     try:
-        answer = json.loads(await _ask_agents(link, subjects.RUN_STANDING, question))
-    except (Failure, ValueError, RecursionError):  # no agent, none that may be asked, or something else
-        return None
-    if not isinstance(answer, dict):
+        answer = json_object(await _ask_agents(link, subjects.RUN_STANDING, question)) or {}
+    except Failure:  # no agent, or none that may be asked
         return None
     if answer.get("stopped"):  # which the record on the bus tells a moment later
         raise TryAgain(str(answer["stopped"]), STOPPED_S)
@@ -82,9 +81,8 @@ async def callback_of_run(link: NatsLink, run_id: str) -> str | None:
     """The callback URL of the run, or None. Raises TryAgain if no agent answers."""
     question = json.dumps({"run_id": run_id}).encode()
     try:
-        answer = await _ask_agents(link, subjects.RUN_CALLBACK, question)
-        callback = json.loads(answer)["callback"]
-    except (Failure, ValueError, KeyError, TypeError) as error:
+        callback = (json_object(await _ask_agents(link, subjects.RUN_CALLBACK, question)) or {})["callback"]
+    except (Failure, KeyError) as error:
         raise TryAgain(f"no agent tells the callback of run {run_id}", ASK_AGAIN_S) from error
     return callback if isinstance(callback, str) else None
 

@@ -29,12 +29,11 @@ COME_BACK_S = 0.25
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """`since`, `turn`: ticks at which it began to wait, and at which its run gave a slot back last."""
+    """`since`: tick at which it began to wait, or later its run gave a slot back."""
 
     lane: str
     run_id: str
     since: int
-    turn: int
     granted: asyncio.Future[None]
 
 
@@ -82,8 +81,7 @@ class CallSlots:
 
     async def _wait(self, run_id: str, lane: str) -> None:
         self._make_room(run_id, lane)
-        now = next(self._ticks)
-        me = _Waiting(lane, run_id, now, now, asyncio.get_running_loop().create_future())
+        me = _Waiting(lane, run_id, next(self._ticks), asyncio.get_running_loop().create_future())
         self._waiting.append(me)
         try:
             await me.granted
@@ -99,7 +97,7 @@ class CallSlots:
         now = next(self._ticks)
         for one in self._waiting:
             if one.run_id == run_id:
-                one.turn = now
+                one.since = now
         while free := [one for one in self._waiting if self._is_free(one.lane)]:
             first = min(free, key=self._order)
             self._waiting.remove(first)
@@ -120,9 +118,10 @@ class CallSlots:
     def _is_free(self, lane: str) -> bool:
         return len(self._in_use) < self.most and self.in_use(lane) < self.widths.get(lane, self.width)
 
-    def _order(self, one: _Waiting) -> tuple[int, int, int, int]:
+    def _order(self, one: _Waiting) -> tuple[int, int, int]:
+        """Calls that are equal in this go in the order of `_waiting`."""
         of_run = [run_id for _, run_id in self._in_use].count(one.run_id)
-        return self._in_use.count((one.lane, one.run_id)), of_run, one.turn, one.since
+        return self._in_use.count((one.lane, one.run_id)), of_run, one.since
 
     def _make_room(self, run_id: str, lane: str) -> None:
         if self.room is None or len(self._waiting) < self.room:

@@ -29,6 +29,7 @@ MARK = "agentic_untrusted"
 ALONE = ""
 """Name of the only gateway of a bus, and owner of a call that any gateway may begin."""
 _Message = Envelope[ToolRequest]
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 class Unacceptable(GiveUp):
@@ -88,7 +89,7 @@ def read_again(route: str, body: bytes, *, trace: Context | None) -> CallRequest
         raise Unacceptable("a sub-request names its task and its round, and this one only one of them")
     trace = trace or Context(_digest(request.run_id)[:32], span_id="")
     asked = [route, request.tool, request.tool_command, request.tool_payload]
-    digest = _digest(json.dumps(asked, sort_keys=True, separators=(",", ":"), allow_nan=False))
+    digest = _digest(_canonical(asked))
     return CallRequest(request=request, route=route, body=body, digest=digest, trace=trace)
 
 

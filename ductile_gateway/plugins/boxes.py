@@ -13,14 +13,14 @@ from typing import Literal, NamedTuple
 
 import ductile_gateway
 from ductile_gateway.plugins.box import boundaries
-from ductile_gateway.plugins.box.order import MARK, Order, ProcessLimits, User
+from ductile_gateway.plugins.box.order import Order, ProcessLimits, User
 from ductile_gateway.plugins.folders import is_there, runs_on_our_python
 from ductile_gateway.settings import PluginSettings
 from groundwork.service.errors import Misconfigured
 from schemas.values import dataclass, replace
 
-Wanted = Literal["auto", "view", "landlock", "none"]
 Files = Literal["view", "landlock", "none"]
+Wanted = Files | Literal["auto"]
 VIEW_PROBE = """
 import sys
 sys.path.append(sys.argv[1])
@@ -296,7 +296,3 @@ def _inodes(paths: Iterable[str | Path]) -> Iterator[tuple[int, int] | None]:
             yield None
         else:
             yield found.st_dev, found.st_ino
-
-
-def mark_of(name: str) -> bytes:
-    return f"{MARK}={name}".encode()

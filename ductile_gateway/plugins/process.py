@@ -25,7 +25,7 @@ from pathlib import Path
 import ductile_gateway
 from ductile_gateway.plugins.box.order import CALL, FREE, IDLE_S, LENGTH, MARK, OWN, Order, User
 from ductile_gateway.plugins.box.tree import end_marked
-from ductile_gateway.plugins.boxes import Key, KeyedOrder, mark_of
+from ductile_gateway.plugins.boxes import Key, KeyedOrder
 from ductile_gateway.plugins.call_record import CallRecord, is_locked
 
 PROGRAM = """
@@ -204,7 +204,7 @@ async def attend(record: CallRecord, *, deadline_at: datetime, grace_s: float, g
         await _signal(record, signal.SIGKILL, within_s=grace_s)
     found = record.read()
     if "began" in found and "exit" not in found:
-        await asyncio.to_thread(end_marked, mark_of(record.path.name), within_s=grace_s)
+        await asyncio.to_thread(end_marked, f"{MARK}={record.path.name}".encode(), within_s=grace_s)
     return was_overdue
 
 

@@ -24,13 +24,13 @@ from pydantic import (
     ValidationError,
 )
 
-from ductile_gateway.calls.artifacts import STDERR_BYTES, storable, tail
+from ductile_gateway.calls.artifacts import STDERR_BYTES, tail
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.plugins.box.order import ProcessLimits
 from ductile_gateway.settings import keys_in, texts_in
 from groundwork.service.secret import masked, spellings
 from schemas.continuation import ContinuationInvalid, parse_continuation
-from schemas.fields import plain_rule
+from schemas.fields import not_blank, plain_rule
 from schemas.values import dataclass, replace
 
 T = TypeVar("T")
@@ -85,12 +85,6 @@ def _finite(output: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
     return output
 
 
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be blank")
-    return storable(text)
-
-
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, defer_build=True)
 
@@ -118,7 +112,7 @@ class _Result(_Part):
     """`result` is the markdown form where a continuation has no `continuation`."""
 
     status: Literal["ok", "continuation"]
-    result: Annotated[str, AfterValidator(storable)] = ""
+    result: str = ""
     output: Annotated[dict[str, JsonValue] | None, AfterValidator(_finite)] = None
     artifacts: list[_Artifact] | None = None
     continuation: JsonValue = None
@@ -138,7 +132,7 @@ class _Result(_Part):
 
 class _Error(_Part):
     status: Literal["error"]
-    error: Annotated[str, AfterValidator(_not_blank)]
+    error: Annotated[str, AfterValidator(not_blank)]
     retry: bool | None = None
     error_class: JsonValue = None
 

@@ -233,6 +233,12 @@ def test_a_result_with_much_to_tell_stays_short_and_the_largest_fits_into_a_mess
     assert len(answered(most).body) < MAX_RESULT_BYTES - 4096
 
 
+@pytest.mark.parametrize(("bad", "kept"), [("\0", "\ufffd"), ("\ud800", "?")])
+def test_a_text_that_no_event_can_carry_is_replaced(bad: str, kept: str) -> None:
+    fit = fit_for_event(ToolOutcome("ok", text=f"a{bad}", output={f"b{bad}": [f"c{bad}", 1]}))
+    assert (fit.text, fit.output) == (f"a{kept}", {f"b{kept}": [f"c{kept}", 1]})
+
+
 def test_a_tool_that_floods_the_run_with_artifacts_has_failed() -> None:
     small = fit_for_event(ToolOutcome("ok", artifacts=(PAGE,) * (MAX_ARTIFACTS + 1)))
     assert (small.status, small.error_class, small.retryable) == ("error", "bad_output", False)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ductile_gateway.calls.call import ToolCall
-from ductile_gateway.plugins.box.order import ProcessLimits
-from ductile_gateway.plugins.boxes import Box, choose_boundary, mark_of, plugin_environment, program_paths
+from ductile_gateway.plugins.box.order import MARK, ProcessLimits
+from ductile_gateway.plugins.boxes import Box, choose_boundary, plugin_environment, program_paths
 from ductile_gateway.plugins.call_record import CallRecord
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.runner import LocalPlugins
@@ -64,7 +64,8 @@ def alive(state_dir: Path) -> list[str]:
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             name, _, rest = (path / "stat").read_text().rpartition(")")
-            if mark_of(record.path.name) in (path / "environ").read_bytes() and rest.split()[0] not in "ZX":
+            mark = f"{MARK}={record.path.name}".encode()
+            if mark in (path / "environ").read_bytes() and rest.split()[0] not in "ZX":
                 found.append(name)
     return found
 

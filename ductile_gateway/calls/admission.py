@@ -98,7 +98,7 @@ class CallSlots:
         for one in self._waiting:
             if one.run_id == run_id:
                 one.since = now
-        while free := [one for one in self._waiting if self._is_free(one.lane)]:
+        while self._waiting and (free := [one for one in self._waiting if self._is_free(one.lane)]):
             first = min(free, key=self._order)
             self._waiting.remove(first)
             if not first.granted.cancelled():

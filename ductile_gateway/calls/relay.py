@@ -266,7 +266,9 @@ class Relay:
         Misconfigured once another gateway owns the bus."""
         answer = None
         try:
-            outcome = self._of_a_write(asked, results.fit_for_event(outcome))
+            outcome = results.fit_for_event(outcome)
+            if outcome.error_class == policy.UNKEPT:
+                outcome = self._of_a_write(asked, outcome)
             if outcome.artifacts:
                 outcome = await self._keep(asked, outcome)
             answer = results.answer_to(asked, outcome, at=utc_now())
@@ -286,8 +288,6 @@ class Relay:
 
     def _of_a_write(self, asked: CallRequest, outcome: ToolOutcome) -> ToolOutcome:
         """A write has run whose result cannot be kept: the same one must not be planned again."""
-        if outcome.error_class != policy.UNKEPT:
-            return outcome
         offered = self.offers.command(asked.request.tool, asked.request.tool_command)
         if offered is None or offered.may_repeat:
             return outcome

@@ -135,13 +135,17 @@ class FileCarrier:
         found = self.file.look_up(_FIND, (subject,))
         return StoredRow(*found[0]) if found else NOTHING
 
-    async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> StoredRow:
-        """Durable on return. Raises RowChanged if `after` is no longer the newest."""
+    def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> Awaitable[StoredRow]:
+        """Durable once awaited. Raises RowChanged if `after` is no longer the newest."""
         values = _values(subject, after.seq + 1, columns, body)
         change = (_CHANGE, (*values, subject, after.seq)) if after.seq else (_ADD, values)
-        if not await self.file.write(lambda connection: connection.execute(*change).rowcount):
-            raise RowChanged
-        return after._replace(seq=after.seq + 1)
+
+        def stored(connection: sqlite3.Connection) -> StoredRow:
+            if not connection.execute(*change).rowcount:
+                raise RowChanged
+            return after._replace(seq=after.seq + 1)
+
+        return self.file.write(stored)
 
     async def forget(self, kind: str, before: datetime) -> None:
         some = kind, microseconds(before), FORGOTTEN_AT_ONCE

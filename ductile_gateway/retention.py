@@ -64,11 +64,11 @@ class Retention:
             went = await self.would_go()
             for _ in range(ROUNDS):
                 before = await self._answers_before()
-                await self.rows.forget(Call, before)
+                await self.rows.carrier.forget(Call, before)
                 if before <= self._kept_since():
                     break
-            await self.rows.forget(ArtifactNames, self._kept_since())
-            await self.rows.forget(Notification, utc_now() - REMEMBERED)
+            await self.rows.carrier.forget(ArtifactNames, self._kept_since())
+            await self.rows.carrier.forget(Notification, utc_now() - REMEMBERED)
             for record in await self._records():
                 await asyncio.to_thread(record.discard)
             while await self._file.shrink():

@@ -133,12 +133,6 @@ class Offers:
 UNWANTED = failed("expired", "its run had ended meanwhile: it was not run", retryable=False)
 
 
-def with_wait_reason(outcome: ToolOutcome, why: str | None) -> ToolOutcome:
-    if outcome.error_class != "expired" or not why:
-        return outcome
-    return replace(outcome, message=f"{outcome.message}. It has waited: {why}")
-
-
 def after_run(verdict: Verdict, call: ToolCall, *, escalates: bool = False) -> ToolOutcome:
     """The outcome for the agent. `escalates`: a write that Ductile has run more than once is in doubt; else the outcome
     says so."""

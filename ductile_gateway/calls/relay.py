@@ -171,7 +171,8 @@ class Relay:
         if refusal.error_class == "not_allowed":
             self.ownership.leave_to_others(asked)
         log.warning("refused", extra=asked.facts | {"error_class": refusal.error_class, "why": refusal.message})
-        return policy.with_wait_reason(refusal, self.waiting.why(asked.key))
+        why = self.waiting.why(asked.key) if refusal.error_class == "expired" else None
+        return replace(refusal, message=f"{refusal.message}. It has waited: {why}") if why else refusal
 
     async def _start(self, call: ToolCall, row: CallVersion | None = None) -> ToolOutcome:
         doubt, now = self.ownership.doubt(call.asked), utc_now()

@@ -147,8 +147,9 @@ class FileCarrier:
 
         return self.file.write(stored)
 
-    async def forget(self, kind: str, before: datetime) -> None:
-        some = kind, microseconds(before), FORGOTTEN_AT_ONCE
+    async def forget(self, kind: type[Any], before: datetime) -> None:
+        """Deletes rows that ended before."""
+        some = kind_of(kind), microseconds(before), FORGOTTEN_AT_ONCE
         while await self.file.write(lambda connection: connection.execute(_FORGET, some).rowcount) == FORGOTTEN_AT_ONCE:
             pass
 
@@ -183,14 +184,15 @@ class StreamCarrier:
         await self._shown(seq)
         return after._replace(seq=seq, position=after.position or seq)
 
-    async def forget(self, kind: str, before: datetime) -> None:
-        old = await self.file.read(OLD, (kind, microseconds(before)))
+    async def forget(self, kind: type[Any], before: datetime) -> None:
+        name, at = kind_of(kind), microseconds(before)
+        old = await self.file.read(OLD, (name, at))
         for first in range(0, len(old), AT_ONCE):  # none that was changed since, for the copy may be behind
             some = old[first : first + AT_ONCE]
             await asyncio.gather(*(self._log.purge(subject, up_to=seq) for subject, seq in some))
         if old:
-            told = fact_of({"version": VERSION, "kind": kind, "before": microseconds(before)}, b"")
-            await self._shown(await self._log.append(f"{_FORGOTTEN}.{kind}", told, after=None, headers=_INSTEAD))
+            told = fact_of({"version": VERSION, "kind": name, "before": at}, b"")
+            await self._shown(await self._log.append(f"{_FORGOTTEN}.{name}", told, after=None, headers=_INSTEAD))
 
     async def _shown(self, seq: int) -> None:
         """Returns once the local copy has it, or after a moment: no decision depends on that."""
@@ -286,7 +288,3 @@ class Rows:
                 version.row = row
                 return row
         raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
-
-    async def forget(self, kind: type[Any], before: datetime) -> None:
-        """Deletes rows that ended before."""
-        await self.carrier.forget(kind_of(kind), before)

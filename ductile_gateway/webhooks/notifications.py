@@ -51,13 +51,15 @@ def read_event(subject: str, message: Any, *, at: datetime) -> LifecycleEvent:
 
 def callback_body(event: LifecycleEvent) -> bytes:
     """`type`, `timestamp` (of the bus) and `data`, shortened with `truncated: true`; the same for each attempt."""
-    return next(body for payload in _shortened(event.payload) if len(body := _body(event, payload)) <= MOST_BYTES)
-
-
-def _body(event: LifecycleEvent, payload: Mapping[str, Any]) -> bytes:
-    timestamp = event.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    content = {"type": event.type, "timestamp": timestamp, "data": payload}
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    content: dict[str, Any] = {
+        "type": event.type,
+        "timestamp": event.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+    }
+    for payload in _shortened(event.payload):
+        body = json.dumps(content | {"data": payload}, ensure_ascii=False, separators=(",", ":")).encode()
+        if len(body) <= MOST_BYTES:
+            break
+    return body
 
 
 def _shortened(payload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

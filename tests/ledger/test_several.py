@@ -56,7 +56,7 @@ async def test_a_row_that_was_changed_is_not_forgotten_by_a_gateway_whose_copy_i
         crowd.wires["b"].open.clear()
         later = [(kit.an_artifact(b"2"), ["b.md"])]
         await a.ledger.name_artifacts(RUN, "call-2", later, at=NOON + 2 * kit.SECOND)
-        await b.rows.forget(ArtifactNames, NOON + kit.SECOND)
+        await b.rows.carrier.forget(ArtifactNames, NOON + kit.SECOND)
         assert await b.ledger.digest_of(RUN, "a.md") == kit.an_artifact(b"1").sha256
 
 

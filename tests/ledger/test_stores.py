@@ -129,7 +129,7 @@ async def test_old_answers_are_forgotten_and_their_names_are_free_again(
     await kit.named(ledger, RUN, kit.an_answer(1).key, kit.NAMES)
     await ledger.intend(kit.an_open_call(4))
     for kind in (Call, ArtifactNames):
-        await stores.rows.forget(kind, NOON + 2 * kit.SECOND)
+        await stores.rows.carrier.forget(kind, NOON + 2 * kit.SECOND)
     found = [await kit.told(ledger, kit.an_answer(step).key) for step in (1, 2, 3)]
     assert found == [None, None, kit.an_answer(3, seconds=2).body]
     assert await begun(ledger, kit.an_open_call(4).key) == kit.an_open_call(4)

@@ -25,12 +25,13 @@ from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ports import Begin, unrecorded
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import keys, subjects
-from schemas.catalog import Catalog
+from schemas.catalog import Catalog, ToolCommand
 from schemas.continuation import Retrieve, read_continuation
 from schemas.events import ToolResult
 from tests.gateway.parts import (
     ASKS,
     CATALOG,
+    DOCUMENT,
     FETCH,
     FORM,
     NOON,
@@ -263,14 +264,17 @@ async def test_a_text_that_strangers_may_have_written_is_never_read_as_the_form(
     assert own_word.status == "continuation"
 
 
-async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_when_it_is_resumed() -> None:
+@pytest.mark.parametrize("tier", ["read", "write"])
+async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_when_it_is_resumed(tier: Any) -> None:
     world, asked = World(), asked_for(a_request("read", {"document": "artifacts/page.md", "n": 1}))
+    command = ToolCommand(name="read", tier=tier, input_schema=DOCUMENT)
+    catalog = Catalog(tools=(FETCH.model_copy(update={"commands": (command,)}),))
     world.artifacts.kept[f"{RUN}/page.md"] = "# é".encode(), "text/markdown"
     world.runner.gate.clear()
-    async with beside(world.relay().take(asked)):
+    async with beside(world.relay(catalog).take(asked)):
         await until(lambda: bool(world.runner.executed))
     world.runner.gate.set()
-    await world.relay().take(asked)
+    await world.relay(catalog).take(asked)
     given = {"document": {"path": "artifacts/page.md", "content_type": "text/markdown", "text": "# é"}, "n": 1}
     assert [world.runner.executed[0].payload, *world.runner.resumed_with] == [given, given]
 

@@ -148,23 +148,15 @@ FORGOTTEN_AFTER = timedelta(seconds=60)
 MOST_REPORTED = 50
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
-    asked: CallRequest
-    since: datetime
-    seen: datetime
-    why: str
-
-
 class WaitingCalls:
-    """Calls that were put off, and calls that wait for a slot."""
+    """Calls that were put off, with the time of the last time, and calls that wait for a slot."""
 
     def __init__(self) -> None:
-        self._put_off: dict[str, _Wait] = {}
-        self._in_hand: dict[str, _Wait] = {}
+        self._put_off: dict[str, tuple[datetime, WaitingCall]] = {}
+        self._in_hand: dict[str, WaitingCall] = {}
 
     def put_off(self, asked: CallRequest, why: TryAgain) -> None:
-        self._put_off[asked.key] = self._wait(asked, printable(why))
+        self._put_off[asked.key] = utc_now(), self._wait(asked, printable(why))
 
     def over(self, asked: CallRequest) -> None:
         self._put_off.pop(asked.key, None)
@@ -177,20 +169,21 @@ class WaitingCalls:
         finally:
             del self._in_hand[asked.key]
 
-    def _wait(self, asked: CallRequest, why: str) -> _Wait:
-        now, known = utc_now(), self._put_off.get(asked.key)
-        return _Wait(asked, known.since if known else now, now, why)
+    def _wait(self, asked: CallRequest, why: str) -> WaitingCall:
+        known, request = self._put_off.get(asked.key), asked.request
+        named = request.model_dump(include={"run_id", "step", "tool", "attempt", "task", "round"})
+        return WaitingCall(**named, since=known[1].since if known else utc_now(), until=request.deadline_at, why=why)
 
     def why(self, key: str) -> str | None:
-        wait = self._put_off.get(key)
-        return wait.why if wait else None
+        known = self._put_off.get(key)
+        return known[1].why if known else None
 
     def reported(self) -> tuple[WaitingCall, ...]:
         now = utc_now()
-        self._put_off = {key: wait for key, wait in self._put_off.items() if now - wait.seen < FORGOTTEN_AFTER}
-        waits = (self._put_off | self._in_hand).values()
+        self._put_off = {key: known for key, known in self._put_off.items() if now - known[0] < FORGOTTEN_AFTER}
+        waits = ({key: wait for key, (_, wait) in self._put_off.items()} | self._in_hand).values()
         long = [wait for wait in waits if now - wait.since >= WORTH_REPORTING]
-        return tuple(_reported(wait) for wait in sorted(long, key=lambda wait: wait.since)[:MOST_REPORTED])
+        return tuple(sorted(long, key=lambda wait: wait.since)[:MOST_REPORTED])
 
 
 def waiting_findings(calls: Sequence[WaitingCall]) -> Sequence[Finding]:
@@ -202,11 +195,6 @@ def waiting_findings(calls: Sequence[WaitingCall]) -> Sequence[Finding]:
     text = f"waiting: {counted(len(calls), 'calls')}{more}, that of {that}"
     remedy = "settle what they wait for: they are made then, or given up at their deadlines"
     return [Finding(name="gateway calls", mark="warning", text=text, remedy=remedy)]
-
-
-def _reported(wait: _Wait) -> WaitingCall:
-    known = wait.asked.request.model_dump(include={"run_id", "step", "tool", "attempt", "task", "round"})
-    return WaitingCall(**known, since=wait.since, until=wait.asked.request.deadline_at, why=wait.why)
 
 
 A_MOMENT = timedelta(seconds=2)

@@ -164,16 +164,11 @@ def in_doubt(asked: CallRequest, reason: str, jobs: Sequence[str] = (), job: Job
     """`jobs`: those that may be the call's. `job`: the one that is."""
     request = asked.request
     jobs = (job.job_id,) if job and job.job_id else jobs
+    which = f"job {jobs[0]}" if len(jobs) == 1 else f"one of the jobs {', '.join(jobs)}"
+    named = f"It may be {which} of Ductile, which tells its outcome. " if jobs else ""
     message = (
-        f"It is not known whether {request.tool} {request.tool_command} has done its work: {reason}. {_named(jobs)}"
+        f"It is not known whether {request.tool} {request.tool_command} has done its work: {reason}. {named}"
         f"Look at what it changes before repeating it; its call is {asked.key}"
     )
     facts = job or JobFacts(jobs[0] if len(jobs) == 1 else None)
     return replace(failed("in_doubt", message, retryable=False), job=facts)
-
-
-def _named(jobs: Sequence[str]) -> str:
-    if not jobs:
-        return ""
-    which = f"It may be job {jobs[0]}" if len(jobs) == 1 else f"It may be one of the jobs {', '.join(jobs)}"
-    return f"{which} of Ductile, which tells its outcome. "

@@ -160,7 +160,6 @@ class NatsPermits:
             await asyncio.sleep(LOOK_S)
 
     def close(self) -> None:
-        """No call is let in any more."""
         for lane in self._lanes.values():
             while lane.waiting:
                 if not (first := lane.waiting.popleft()).done():

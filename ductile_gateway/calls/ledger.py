@@ -48,10 +48,10 @@ class Ledger:
     run_bytes: int = sys.maxsize
     runner: str = ""
 
-    async def find(self, key: str, version: CallVersion | None = None) -> Call | None:
-        return await self.rows.read(Call, key, version=version)
+    async def find(self, key: str, seen: CallVersion | None = None) -> Call | None:
+        return await self.rows.read(Call, key, seen=seen)
 
-    async def intend(self, call: ToolCall, receipt: Receipt | None = None, version: CallVersion | None = None) -> None:
+    async def intend(self, call: ToolCall, receipt: Receipt | None = None, seen: CallVersion | None = None) -> None:
         """This gateway is about to run the tool. Raises AlreadyStarted if there is a receipt, and TryAgain if another
         gateway has begun or answered the call."""
 
@@ -74,7 +74,7 @@ class Ledger:
                 late=row.late if row else None,
             )
 
-        await self.rows.change(Call, intended, call.key, version=version)
+        await self.rows.change(Call, intended, call.key, seen=seen)
 
     async def adopt(self, call: ToolCall) -> None:
         """Makes the call this gateway's. Raises TryAgain if it has changed meanwhile."""
@@ -87,7 +87,7 @@ class Ledger:
 
         await self.rows.change(Call, adopted, call.key)
 
-    async def answer(self, answer: Call, version: CallVersion | None = None) -> Call:
+    async def answer(self, answer: Call, seen: CallVersion | None = None) -> Call:
         """Returns the first answer to the call, which is kept for ever."""
 
         def answered(row: Call | None) -> Call:
@@ -95,7 +95,7 @@ class Ledger:
                 return row
             return replace(answer, by=self.rows.by, late=row.late if row else None)
 
-        return await self.rows.change(Call, answered, answer.key, version=version) or answer
+        return await self.rows.change(Call, answered, answer.key, seen=seen) or answer
 
     async def name_artifacts(
         self, run_id: str, key: str, wanted: Sequence[tuple[ProducedArtifact, Sequence[str]]], *, at: datetime

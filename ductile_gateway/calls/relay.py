@@ -138,9 +138,7 @@ class Relay:
         self.observer.known(asked)
         return results.with_capability(known, asked.request.capability)
 
-    async def _admitted(
-        self, asked: CallRequest, row: CallVersion | None = None, *, again: bool = False
-    ) -> ToolOutcome:
+    async def _admitted(self, asked: CallRequest, row: CallVersion | None, *, again: bool = False) -> ToolOutcome:
         """Admits the call and runs it. `again`: an earlier run was cut short, and may be repeated."""
         if why := self.gate.why:
             with self.waiting.waiting(asked, why):
@@ -221,7 +219,7 @@ class Relay:
         offered = self.offers.command(call.asked.request.tool, call.command)
         payload = await self._arguments(call.asked, offered.artifacts) if offered else None
         call = replace(call, payload=payload) if isinstance(payload, dict) else replace(call, complete=False)
-        return await self._resumed(call) or await self._admitted(call.asked, again=True)
+        return await self._resumed(call) or await self._admitted(call.asked, None, again=True)
 
     async def _resumed(self, call: ToolCall) -> ToolOutcome | None:
         """Outcome of a call that may have been started; None if it may be started again."""

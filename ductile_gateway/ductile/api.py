@@ -314,9 +314,6 @@ def _object(found: JsonValue) -> Document:
     return found
 
 
-_SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
-
-
 @dataclass(eq=False)
 class RelayIngress:
     _client: httpx2.AsyncClient
@@ -341,7 +338,8 @@ class RelayIngress:
         if status == httpx2.codes.ACCEPTED and (job_id or is_accepted):
             return job_id
         if status == httpx2.codes.FORBIDDEN and error == FORBIDDEN:
-            raise DuctileRefused(status, f"{error!a}: {_SECRETS_DIFFER}")
+            why = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
+            raise DuctileRefused(status, f"{error!a}: {why}")
         if own_refusal(answer) is not None:
             raise DuctileRefused(status, ascii(error))
         raise AnswerLost(f"Ductile was sent an event, and answered {status} without the id of a job")

@@ -26,8 +26,6 @@ QUIETLY = getattr(os, "O_NOATIME", 0)
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One start of one call."""
-
     path: Path
     same_boot: bool = True
 

@@ -250,12 +250,12 @@ class Rows:
         self.carrier = carrier
         self.by = by
 
-    async def read(self, kind: type[R], *names: str, version: Version[R] | None = None) -> R | None:
-        """`version`: takes note of what was read."""
-        version, subject = version or Version(), subject_of(kind, *names)
-        version.stored = await self.carrier.load(subject)
-        version.row = read_row(kind, subject, version.stored) if version.stored.seq else None
-        return version.row
+    async def read(self, kind: type[R], *names: str, seen: Version[R] | None = None) -> R | None:
+        """`seen`: takes note of what was read."""
+        seen, subject = seen or Version(), subject_of(kind, *names)
+        seen.stored = await self.carrier.load(subject)
+        seen.row = read_row(kind, subject, seen.stored) if seen.stored.seq else None
+        return seen.row
 
     def listed(self, kind: type[R], statement: str, values: Values = ()) -> list[R]:
         """Rows of a statement that selects `subject, head, body`. Unreadable rows are logged and left out."""
@@ -270,21 +270,19 @@ class Rows:
     def look_up(self, statement: str, values: Values = ()) -> list[Any]:
         return self.carrier.file.look_up(statement, values)
 
-    async def change(
-        self, kind: type[R], change: Change[R], *names: str, version: Version[R] | None = None
-    ) -> R | None:
+    async def change(self, kind: type[R], change: Change[R], *names: str, seen: Version[R] | None = None) -> R | None:
         """Returns the row after the change, durable on return. `change` may be called several times; if it raises,
-        nothing is stored. `version`: of the row before, which saves reading it, for a change that always stores."""
-        version, subject = version or Version(), subject_of(kind, *names)
+        nothing is stored. `seen`: the row before, which is not read then, for a change that always stores."""
+        seen, subject = seen or Version(), subject_of(kind, *names)
         for _ in range(TRIES):
-            if version.stored is None:
-                await self.read(kind, *names, version=version)
-            row, before = change(version.row), version.stored or NOTHING
-            if row is None or row == version.row:
-                return version.row
-            version.stored = None
+            if seen.stored is None:
+                await self.read(kind, *names, seen=seen)
+            row, before = change(seen.row), seen.stored or NOTHING
+            if row is None or row == seen.row:
+                return seen.row
+            seen.stored = None
             with suppress(RowChanged):
-                version.stored = await self.carrier.store(subject, columns_in(row), row.body, before)  # type: ignore[attr-defined] # all have one
-                version.row = row
+                seen.stored = await self.carrier.store(subject, columns_in(row), row.body, before)  # type: ignore[attr-defined] # all have one
+                seen.row = row
                 return row
         raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)

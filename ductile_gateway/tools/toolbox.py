@@ -170,7 +170,6 @@ async def open_runner(
     healths: Mapping[str, DuctileHealth],
     on_start: OnStart,
 ) -> AsyncIterator[Any]:
-    """Opens the ToolRunner of the settings."""
     if settings.runner == "ductile":
         every = settings.every_ductile()
         open_ductiles = loaded("ductile_gateway.ductile.runner:open_ductiles")  # with all that speaks HTTP

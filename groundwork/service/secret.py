@@ -4,13 +4,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, SecretStr
+from pydantic import BeforeValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
 UNFIT = "unfit_secret"
@@ -88,7 +88,7 @@ class InFile:
         return Path(self.path).read_text(encoding="utf-8").strip()
 
 
-def _read(given: object) -> object:
+def _read(given: object, *, shortest: int = SHORTEST) -> object:
     if isinstance(given, InFile):
         if given.beside:
             raise unfit("is given itself, and by the name of its file: keep one of them")
@@ -97,19 +97,13 @@ def _read(given: object) -> object:
         except (OSError, TypeError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "no path, or no UTF-8 text"
             raise unfit(f"cannot read a secret there ({why}); name a readable text file") from None
-    if isinstance(given, str) and (fault := secret_fault(given)):
+    if isinstance(given, str) and (fault := secret_fault(given, shortest=shortest)):
         raise unfit(fault)
     return given
 
 
-def _long_enough_to_sign(secret: SecretStr) -> SecretStr:
-    if fault := secret_fault(secret.get_secret_value(), shortest=SHORTEST_KEY):
-        raise unfit(fault)
-    return secret
-
-
 Secret = Annotated[SecretStr, BeforeValidator(_read)]
-SigningSecret = Annotated[Secret, AfterValidator(_long_enough_to_sign)]
+SigningSecret = Annotated[SecretStr, BeforeValidator(partial(_read, shortest=SHORTEST_KEY))]
 
 
 def is_address(url: str, *schemes: str) -> bool:

@@ -64,15 +64,14 @@ def artifact_flaws(state: RunState, action: Action) -> list[Text]:
 # Sending
 
 
-def dispatch(state: RunState, plan: Plan) -> RunState:
-    by = next((one.by for one in state.rulings if (one.step, one.verdict) == (state.step + 1, "approved")), "")
+def dispatch(state: RunState, plan: Plan, *, by: str = "") -> RunState:
     requests = [new_request(state, step, action) for step, action in enumerate(plan.actions, start=state.step + 1)]
     state = replace(state, step=requests[-1].step, waiting=Acting(requests=tuple(requests)))
     for one in requests:
         state = send(state, one, by=by)
     if not plan.also:
         return state
-    actions = tuple([say("act", **sentence_fields(one)) for one in state.acting.requests])
+    actions = tuple([say("act", **sentence_fields(one)) for one in acting_of(state.waiting).requests])
     return replace(state, summary=say("acts", actions=actions))
 
 
@@ -108,7 +107,7 @@ def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
         # first attempts of tasks have limits of their own
         attempts=state.attempts + (not sent.task or sent.attempt > 1),
         children=children,
-        summary=say("acts", actions=(say("act", **sentence_fields(sent)),)),
+        summary=say("act", **sentence_fields(sent)),
     )
 
 
@@ -152,13 +151,16 @@ def is_repeatable(state: RunState, pending: Pending) -> bool:
 # Identical calls
 
 
-def is_stuck(state: RunState, action: Action) -> bool:
-    """True if the action has brought its newest result too often since the last wait."""
+def stuck_action(state: RunState, plan: Plan) -> Action | None:
+    """The first action of the plan that has brought its newest result too often since the last wait."""
     if len(state.completed) < SAME_RESULT_LIMIT:
-        return False
-    call, since = call_hash(action), state.waited_at_step
-    outcomes = [record.outcome for record in state.completed if record.call == call and record.step > since]
-    return outcomes.count(outcomes[-1]) >= SAME_RESULT_LIMIT if outcomes else False
+        return None
+    for action in plan.actions:
+        call, since = call_hash(action), state.waited_at_step
+        outcomes = [record.outcome for record in state.completed if record.call == call and record.step > since]
+        if outcomes and outcomes.count(outcomes[-1]) >= SAME_RESULT_LIMIT:
+            return action
+    return None
 
 
 def call_hash(action: Action) -> str:
@@ -173,32 +175,36 @@ def digest(value: object) -> str:
 
 
 def finish_step(state: RunState, pending: Pending, status: StepStatus, output: dict[str, JsonValue]) -> RunState:
-    action, writes = pending.action, state.brief.writes(pending.action)
-    sent = {name: v[:MAX_SENT] if isinstance(v, str) else v for name, v in action.arguments.items()}
+    action, is_ok, writes = pending.action, status == "ok", state.brief.writes(pending.action)
+    sent, finished = action.arguments if writes and is_ok else None, request_finished(pending, status, output)
     record = StepRecord(
         step=pending.step,
         tool=action.tool,
         command=action.command,
         attempt=pending.attempt,
         status=status,
-        summary=output_summary(output),
+        summary=finished.summary,
         call=call_hash(action),
-        outcome=digest([status == "ok", _comparable(output)]),
+        outcome=digest([is_ok, _comparable(output)]),
         seconds=max(0.0, (state.updated_at - pending.requested_at).total_seconds()),
-        sent=sent if writes and status == "ok" else None,
+        sent=sent and {name: v[:MAX_SENT] if isinstance(v, str) else v for name, v in sent.items()},
     )
-    waiting = without_request(state.waiting, pending)
-    left, clears = acting_of(waiting), status == "ok" and not writes
+    waiting, left = without_request(state.waiting, pending)
+    doubts, leads = state.doubts, state.plan is None or pending.step <= state.step - len(state.plan.also)
+    if doubts and is_ok and not writes:
+        doubts = tuple([one for one in doubts if one.tool != action.tool])
     return with_facts(
-        notes.with_step(state, pending, record, output),
-        request_finished(pending, status, output),
+        state,
+        finished,
+        notes=notes.with_step(state, pending, record, output, leads=leads),
+        reflection=None if leads else state.reflection,
         waits=0,
         waiting=waiting,
         evidence=state.evidence if left.graphs else (),
         places=state.places if left.requests else (),
         completed=(*state.completed, record),
         last_output=output,
-        doubts=tuple([one for one in state.doubts if one.tool != action.tool]) if clears else state.doubts,
+        doubts=doubts,
         summary=say("step_ended", step=record.step, tool=action.tool, status=status),
     )
 
@@ -254,10 +260,10 @@ def output_summary(output: dict[str, JsonValue]) -> str:
     return str(text)[:MAX_SUMMARY]
 
 
-def with_artifacts(state: RunState, result: ToolResult) -> tuple[str, ...]:
+def with_artifacts(state: RunState, result: ToolResult) -> RunState:
     output = result.result
     new = artifacts_in({"artifact_path": output.artifact_path, **(output.model_extra or {})}) if output else ()
-    return tuple(dict.fromkeys((*state.artifacts, *new))) if new else state.artifacts
+    return replace(state, artifacts=tuple(dict.fromkeys((*state.artifacts, *new)))) if new else state
 
 
 def artifacts_in(output: Mapping[str, JsonValue]) -> list[str]:
@@ -268,18 +274,16 @@ def artifacts_in(output: Mapping[str, JsonValue]) -> list[str]:
     return [path for path in named if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path)]
 
 
-def with_taint(state: RunState, pending: Pending, result: ToolResult) -> RunState:
-    """Taints the run by an executor's result, unless the tool declares its output trusted."""
+def source_of_taint(state: RunState, pending: Pending, result: ToolResult) -> Text:
+    """The run's source, else an executor's result, unless the tool declares its output trusted."""
     if state.tainted_by:
-        return state
+        return state.tainted_by
     action = pending.action
     skill, command = state.brief.skill(action.tool), state.brief.command(action)
     declared = (command and command.output) or (skill and skill.output)
     output = (result.result.model_extra or {}).get("output") if result.result else None
     marked = result.untrusted or (isinstance(output, dict) and output.get("untrusted") is True)
-    if declared == "trusted" and not marked:
-        return state
-    return replace(state, tainted_by=say("step_of", step=pending.step, tool=action.tool))
+    return "" if declared == "trusted" and not marked else say("step_of", step=pending.step, tool=action.tool)
 
 
 # Doubts

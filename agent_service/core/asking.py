@@ -82,7 +82,7 @@ def reflect(state: RunState) -> RunState:
 
 
 def ask_reflection(state: RunState) -> RunState:
-    again = any(acting.is_stuck(state, action) for action in (state.plan.actions if state.plan else ()))
+    again = state.plan and acting.stuck_action(state, state.plan)
     return ask(state, Phase.REFLECT, feedback=(say("same_result"),) if again else ())
 
 

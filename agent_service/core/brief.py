@@ -166,7 +166,7 @@ class Spent:
         sums: dict[str, Any] = dict(vars(self))
         for name, amount in more.items():
             sums[name] = None if amount is None or sums[name] is None else sums[name] + amount
-        return replace(self, **sums)
+        return Spent(**sums)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

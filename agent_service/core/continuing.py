@@ -60,7 +60,7 @@ OVERRULED = "overruled", say("plan_void")
 def take_continuation(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     granted, tool = state.brief.limits.continuations, pending.action.tool
     until = state.updated_at + timedelta(milliseconds=granted.max_plugin_total_time_ms)
-    graph = state.acting.graph(pending.step) or Graph(step=pending.step, until=until)
+    graph = acting_of(state.waiting).graph(pending.step) or Graph(step=pending.step, until=until)
     number, most = graph.round + 1, granted.max_plugin_continuations
     parsed = graph.stopped or _parsed(state, pending, result, number)
     if not isinstance(parsed, tuple):
@@ -80,7 +80,7 @@ def take_continuation(state: RunState, pending: Pending, result: ToolResult) -> 
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     after = finish_request(state, pending, result)
-    if not after.acting.requests:
+    if not acting_of(after.waiting).requests:
         return asking.reflect(after)
     news = say("task_came", step=pending.step, task=pending.task, status=result.status)
     return send_ready(after, news=news if pending.id else "")
@@ -88,13 +88,14 @@ def take_answer(state: RunState, pending: Pending, result: ToolResult) -> RunSta
 
 def finish_request(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     status: Literal["ok", "error"] = "ok" if result.status == "ok" else "error"
-    output, known = acting.result_output(result), acting.with_artifacts(state, result)
-    state = replace(limits.charge_child(state, pending, result), artifacts=known)
+    state = acting.with_artifacts(limits.charge_child(state, pending, result), result)
+    output = acting.result_output(result)
     if not pending.id:
         return acting.finish_step(state, pending, status, output)
-    graph, waiting = state.acting.graph(pending.step), without_request(state.waiting, pending)
+    waiting, left = without_request(state.waiting, pending)
+    graph = left.graph(pending.step)
     if graph and pending.grant:  # a child has limits of its own, and may have waited for people
-        out = [one.requested_at for one in acting_of(waiting).pendings if one.step == pending.step and one.grant]
+        out = [one.requested_at for one in left.pendings if one.step == pending.step and one.grant]
         alone = min([state.updated_at, *out]) - pending.requested_at  # the time with others counts when they return
         waiting = with_requests(waiting, graph=replace(graph, until=graph.until + max(alone, timedelta())))
     evidence = TaskResult(
@@ -126,7 +127,7 @@ def stop(state: RunState, graph: Graph, why: Text) -> RunState:
 
 def _end_over_limit(state: RunState, graph: Graph) -> RunState:
     results = _in_order(one for one in state.evidence if one.step == graph.step)
-    own = next(one for one in state.acting.requests if one.step == graph.step and not one.id)
+    own = next(one for one in acting_of(state.waiting).requests if one.step == graph.step and not one.id)
     gathered: list[JsonValue] = [_item(one, MAX_GATHERED) for one in results]
     message = str(say("gathered_so_far", why=graph.stopped))
     return acting.finish_step(state, own, "budget", {"class": "budget", "message": message, "gathered": gathered})
@@ -140,10 +141,10 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
     reflects once nothing is out.
     """
     tried, need_approval = set[tuple[int, str]](), list[tuple[Pending, Text]]()
-    for stopped in [one for one in state.acting.graphs if one.stopped]:
+    for stopped in [one for one in acting_of(state.waiting).graphs if one.stopped]:
         if not any(one.step == stopped.step for one in state.pendings):
             state = _end_over_limit(state, stopped)
-    while state.acting.graphs and (ready := _next(state, tried)):
+    while acting_of(state.waiting).graphs and (ready := _next(state, tried)):
         tried.add((ready.step, ready.id))
         if flaw := _flaw(state, ready):
             state = finish_request(state, ready, acting.failure(state, ready, *flaw))
@@ -153,7 +154,7 @@ def send_ready(state: RunState, *, news: Text = "") -> RunState:
             state = acting.send(state, ready)
     if need_approval and not state.pendings:
         return _ask_approval(state, *need_approval[0])
-    if not state.acting.requests:
+    if not acting_of(state.waiting).requests:
         return asking.reflect(state)
     sent = [fact.pending for fact in state.happened if isinstance(fact, RequestSent)]
     asked = ", ".join([f"{one.task} {one.action.tool} {one.action.command}" for one in sent])
@@ -166,10 +167,11 @@ def _next(state: RunState, tried: set[tuple[int, str]]) -> Pending | None:
     skipped: with a hundred tasks they are most.
     """
     may_send = state.status is not Status.PAUSED and state.updated_at < state.brief.limits.deadline_at
-    rounds = {graph.step: graph.round for graph in state.acting.graphs if not graph.stopped}
-    awaited = {(one.step, asker_id(one.id)) for one in state.acting.requests if one.id}
-    results, busy = {one.name: one.status for one in state.evidence}, [one.action.tool for one in state.pendings]
-    for one in state.acting.requests:
+    now = acting_of(state.waiting)
+    rounds = {graph.step: graph.round for graph in now.graphs if not graph.stopped}
+    awaited = {(one.step, asker_id(one.id)) for one in now.requests if one.id}
+    results, busy = {one.name: one.status for one in state.evidence}, [one.action.tool for one in now.pendings]
+    for one in now.requests:
         if one.is_out or one.step not in rounds or (one.step, one.id) in tried:
             continue
         if one.asks:  # its tool is asked again once its tasks are over
@@ -229,7 +231,7 @@ def _ask_approval(state: RunState, ready: Pending, why: Text) -> RunState:
 
 
 def on_ruling(state: RunState, of: RequestRef, *, by: str = "", refused: tuple[str, Text] | None = None) -> RunState:
-    ready = next(one for one in state.acting.requests if (one.step, one.id) == (of.step, of.id))
+    ready = next(one for one in acting_of(state.waiting).requests if (one.step, one.id) == (of.step, of.id))
     ready = _again(ready, of.round) if ready.asks else ready
     if refused:
         return send_ready(finish_request(state, ready, acting.failure(state, ready, *refused)))

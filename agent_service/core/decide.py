@@ -40,6 +40,7 @@ from agent_service.core.waiting import (
     Status,
     Thinking,
     Waiting,
+    acting_of,
 )
 from agent_service.sentences import Text, say
 from schemas.values import replace
@@ -58,8 +59,8 @@ def decide(state: RunState | None, event: events.Event) -> events.Transition:
         return events.Transition(state=state, event=event, ignored=led_to.why, refused=led_to.denied)
     if not isinstance(led_to, RunState):
         return events.Transition(state=state, event=event, ignored=led_to)
-    pending = led_to.pending
-    stands = RunStanding(status=led_to.waiting.status, step=pending.step if pending else 0)
+    pendings = acting_of(led_to.waiting).pendings
+    stands = RunStanding(status=led_to.waiting.status, step=pendings[0].step if pendings else 0)
     return events.Transition(state=replace(led_to, happened=()), event=event, facts=(*led_to.happened, stands))
 
 
@@ -107,7 +108,7 @@ def _start(state: RunState, event: events.RunStarted) -> RunState:
 
 def _of_its_call(decider: Callable[[RunState, OpenCall, Any], RunState]) -> Decider:
     def decided(state: RunState, event: Any) -> RunState | Text:
-        call = state.open_call
+        call = state.waiting.asking if isinstance(state.waiting, Thinking) else None
         return decider(state, call, event) if call and event.call == call.call else _why_ignored(state, event)
 
     return decided
@@ -144,7 +145,8 @@ def _on_reply(state: RunState, open_call: OpenCall, reply: events.ModelReplied) 
     made, replies = reply.provenance, state.replies
     if made and made.reply_id:
         replies = {**replies, made.schema_hash: made.reply_id}
-    state = replace(limits.charged(state, reply), waiting=Deciding(), replies=replies, shown=reply.words)
+    decided, shown = _decided(state, open_call, reply), reply.words
+    state = limits.charged(state, reply, waiting=Deciding(), replies=replies, shown=shown, happened=decided)
     is_outrun = reply.words < state.words
     if not (is_outrun and any(_goes_past(state, chosen) for chosen in (reply.decision, reply.plan))):
         taken = _take(state, open_call, reply)
@@ -152,26 +154,25 @@ def _on_reply(state: RunState, open_call: OpenCall, reply: events.ModelReplied) 
             return taken
     phase = Phase.REFLECT if open_call.phase is Phase.PLAN else open_call.phase
     anew = replace(open_call, call=state.calls + 1, phase=phase, feedback=(*open_call.feedback, say("reply_outrun")))
-    outrun = [replace(one, status="outrun", why=(say("said_newer"),)) for one in _decided(state, open_call, reply)]
-    state = with_facts(state, *outrun, claim=None, proposed=None, summary=say("reply_discarded"))
+    outrun = tuple([replace(one, status="outrun", why=(say("said_newer"),)) for one in decided])
+    state = replace(state, happened=outrun, claim=None, proposed=None, summary=say("reply_discarded"))
     return asking.begin_call(state, anew)
 
 
 def _take(state: RunState, open_call: OpenCall, reply: events.ModelReplied) -> RunState:
-    state, decision = with_facts(state, *_decided(state, open_call, reply)), reply.decision
-    phases, take = TAKERS[type(decision)]
+    phases, take = TAKERS[type(reply.decision)]
     if open_call.phase not in phases:
         return asking.ask_again(state, open_call, (say("wrong_phase", phase=open_call.phase),))
-    return take(state, open_call, reply, decision)
+    return take(state, open_call, reply, reply.decision)
 
 
-def _decided(state: RunState, open_call: OpenCall, reply: events.ModelReplied) -> list[Decided]:
+def _decided(state: RunState, open_call: OpenCall, reply: events.ModelReplied) -> tuple[Decided, ...]:
     """A decision is `ok`, and a plan that came along is `ignored`, until something else is known."""
     phase, step = open_call.phase, state.step + (open_call.phase is Phase.PLAN)
-    decided = [Decided(phase=phase, step=step, attempt=open_call.repairs + 1, status="ok")]
-    if reply.plan is not None:
-        decided.append(Decided(phase=Phase.PLAN, step=state.step + 1, attempt=1, status="ignored", along=True))
-    return decided
+    decided = Decided(phase=phase, step=step, attempt=open_call.repairs + 1, status="ok")
+    if reply.plan is None:
+        return (decided,)
+    return decided, Decided(phase=Phase.PLAN, step=state.step + 1, attempt=1, status="ignored", along=True)
 
 
 def _goes_past(state: RunState, chosen: Decision | None) -> bool:
@@ -218,7 +219,7 @@ def _reflection(state: RunState, open_call: OpenCall, reply: events.ModelReplied
         done_items=items,
         refusals=refusals,
         facts=notes.merge_facts(state.facts, reflection.facts),
-        reflection=replace(reflection, met=accepted),
+        reflection=replace(reflection, met=accepted) if reflection.met else reflection,
         outline=state.outline if reflection.outline is None else reflection.outline,
         summary=reflection.summary,
     )

@@ -22,7 +22,7 @@ from agent_service.core.events import ModelReplied, StoodStill
 from agent_service.core.facts import LimitsRaised
 from agent_service.core.phases import Action
 from agent_service.core.state import Doubt, RunState, with_facts
-from agent_service.core.waiting import Acting, CallReserve, Ended, NeedsPerson, Pending, Thinking
+from agent_service.core.waiting import Acting, CallReserve, Ended, NeedsPerson, Pending, Thinking, acting_of
 from agent_service.sentences import Text, instant, say
 from schemas import catalog, subjects
 from schemas.catalog import ChildUsage
@@ -162,23 +162,23 @@ FIRST_REPLY, SHORTEST_REPLY = 3000, 1000
 """Tokens that suffice for a decision: while no reply is known, and at least."""
 
 
-def charged(state: RunState, reply: ModelReplied) -> RunState:
-    """Adds the usage of a reply, and measures it."""
-    usage, known = reply.usage, state.measured
+def charged(state: RunState, reply: ModelReplied, **changed: Any) -> RunState:
+    """Adds the usage of a reply, measures it, and makes further changes."""
+    usage, known, spent = reply.usage, state.measured, state.spent
     read, written, cached = usage.input_tokens, usage.output_tokens, usage.cache_read_tokens
     counted = {"input_tokens": read, "output_tokens": written, "cache_read_tokens": cached, "cost_usd": usage.cost_usd}
-    spent = state.spent.plus(calls=1, **counted)
     if not reply.prompt_bytes:
-        return replace(state, spent=spent)
+        return replace(state, spent=spent.plus(calls=1, **counted), **changed)
     if read:
         known = {**known, reply.model: max(known.get(reply.model, (0, 0)), (reply.prompt_bytes, read))}
     tokens = read + written
     return replace(
         state,
-        spent=spent,
+        spent=spent.plus(calls=1, **counted),
         measured=known,
         longest_reply=max(state.longest_reply, written),
         dearest_token=max(state.dearest_token, (usage.cost_usd or 0.0) / tokens if tokens else 0.0),
+        **changed,
     )
 
 
@@ -250,7 +250,9 @@ def with_grant(state: RunState, pending: Pending) -> Pending:
 
 
 def unsent_children(state: RunState) -> int:
-    return sum([needs_grant(state.brief, one.action.tool) for one in state.acting.requests if not one.attempt])
+    return sum(
+        [needs_grant(state.brief, one.action.tool) for one in acting_of(state.waiting).requests if not one.attempt]
+    )
 
 
 def _pool(state: RunState) -> Grant:
@@ -292,8 +294,9 @@ def child_run_id(run_id: str, pending: Pending) -> str:
 
 
 def awaited_children(state: RunState) -> tuple[Pending, ...]:
-    stopped = {graph.step for graph in state.acting.graphs if graph.stopped}
-    return tuple([p for p in state.pendings if p.grant and p.step not in stopped])
+    now = acting_of(state.waiting)
+    stopped = {graph.step for graph in now.graphs if graph.stopped}
+    return tuple([p for p in now.pendings if p.grant and p.step not in stopped])
 
 
 def withdrawn_children(state: RunState) -> tuple[Pending, ...]:

@@ -94,11 +94,12 @@ def _beginning(text: str, room: int) -> str:
     return text[: bisect_right(range(1, room + 1), room, key=lambda length: len(_as_json(text[:length])))]
 
 
-def with_step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> RunState:
-    """Adds the note of a step before messages that the model has not seen yet. Only the first step of a plan gets the
-    plan's rationale.
+def with_step(
+    state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue], *, leads: bool
+) -> tuple[Note, ...]:
+    """The notes with that of a step, before messages that the model has not seen yet. The step that `leads` its plan
+    gets the plan's rationale.
     """
-    leads = state.plan is None or pending.step <= state.step - len(state.plan.also)
     plan, reflection = (state.plan, state.reflection) if leads else (None, None)
     note = StepNote(
         step=record.step,
@@ -114,8 +115,7 @@ def with_step(state: RunState, pending: Pending, record: StepRecord, output: dic
     )
     newest = len([*takewhile(_is_of_people, reversed(state.notes))])
     known = len(state.notes) - min(newest, max(0, state.words - state.shown))
-    notes = (*state.notes[:known], _sized(note), *state.notes[known:])
-    return replace(state, notes=notes, reflection=None if leads else state.reflection)
+    return *state.notes[:known], _sized(note), *state.notes[known:]
 
 
 def _is_of_people(note: Note) -> bool:

@@ -256,9 +256,10 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
             running = _settled(running, one, ended, event, outcome)
         over = isinstance(running.waiting, Deciding)
         then = asking.reflect(running) if over else resume(running)
-    waits_for = tuple([one.name for one in then.pendings if one in acting_of(held).pendings])
-    gathering = [graph.step for graph in then.acting.graphs if not graph.stopped]
-    tasks = tuple([(one.step, one.id, one.place[0]) for one in then.acting.requests if one.step in gathering])
+    now = acting_of(then.waiting)
+    gathering = [graph.step for graph in now.graphs if not graph.stopped]
+    tasks = tuple([(one.step, one.id, one.place[0]) for one in now.requests if one.step in gathering])
+    waits_for = tuple([one.name for one in now.pendings if one in acting_of(held).pendings])
     reopened = RunReopened(ending_class=ended.stop.ending_class, waits_for=waits_for, tasks=tasks)
     return replace(then, happened=(reopened, *then.happened))
 
@@ -302,7 +303,7 @@ def _settled(state: RunState, pending: Pending, ended: Ended, event: SignalRecei
     result, repeatable = pending.answer, acting.is_repeatable(state, pending)
     if result:
         answered = acting.attempt_answered(pending, "ok" if result.status == "ok" else "error", result.error)
-        state = with_facts(acting.with_taint(state, pending, result), answered)
+        state = with_facts(state, answered, tainted_by=acting.source_of_taint(state, pending, result))
     elif pending.name != ended.doubted and (repeatable or (event.at < pending.deadline_at and outcome == "look")):
         return state
     else:

@@ -47,8 +47,8 @@ def take_next(state: RunState, chosen: Next | Unusable, open_call: OpenCall) -> 
 def _take_plan(state: RunState, plan: Plan, open_call: OpenCall) -> RunState:
     if flaws := plan_flaws(state, plan):
         return ask_again(state, open_call, flaws)
-    if stuck := [action.tool for action in plan.actions if acting.is_stuck(state, action)]:
-        why = say("stuck", tool=stuck[0])
+    if stuck := acting.stuck_action(state, plan):
+        why = say("stuck", tool=stuck.tool)
         return escalate(with_decision_status(state, "refused", "stuck_loop", (why,)), "stuck_loop", why)
     return carry_out(replace(state, plan=plan, outline=plan.outline or state.outline), plan)
 
@@ -57,13 +57,16 @@ def carry_out(state: RunState, plan: Plan) -> RunState:
     if reached := limits.reached_before_a_step(state):
         kept = replace(with_decision_status(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
         return out_of_budget(kept, reached)
-    if flaws := _flaws_of_reads(state, plan):  # less is left than when it was planned
+    if plan.also and (flaws := _flaws_of_reads(state, plan)):  # less is left than when it was planned
         return ask(state, Phase.PLAN, feedback=tuple(flaws))
-    why = approval_reason(state, plan.action)
-    approved = [(one.subject_hash, one.step, one.words) for one in state.rulings if one.verdict == "approved"]
-    if why and (subject_hash(plan), state.step + 1, state.words) not in approved:
-        return ask_approval(state, plan, why)
-    return acting.dispatch(state, plan)
+    why, by = approval_reason(state, plan.action), ""
+    if why:
+        subject = "approved", subject_hash(plan), state.step + 1, state.words
+        approved = [one.by for one in state.rulings if (one.verdict, one.subject_hash, one.step, one.words) == subject]
+        if not approved:
+            return ask_approval(state, plan, why)
+        by = approved[0]
+    return acting.dispatch(state, plan, by=by)
 
 
 def plan_writes(state: RunState, plan: Plan) -> bool:
@@ -79,12 +82,12 @@ def plan_flaws(state: RunState, plan: Plan) -> tuple[Text, ...]:
     for action in actions:
         flaws += (*acting.action_flaws(state.brief, action), *acting.artifact_flaws(state, action))
     flaws += (*refusal_flaws(state, plan.action), *acting.doubt_flaws(state, plan.action))
-    return *flaws, *_flaws_of_reads(state, plan), *limits.child_flaws(state, actions)
+    if plan.also:
+        flaws += _flaws_of_reads(state, plan)
+    return *flaws, *limits.child_flaws(state, actions)
 
 
 def _flaws_of_reads(state: RunState, plan: Plan) -> list[Text]:
-    if not plan.also:
-        return []
     actions, most, flaws = plan.actions, max_actions(state), list[Text]()
     if len(actions) > most:
         flaws.append(say("too_many_actions", planned=len(actions), most=most))

@@ -9,7 +9,7 @@ from agent_service.core import acting, asking, continuing, limits
 from agent_service.core.events import CapabilityCheck, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState, with_facts
-from agent_service.core.waiting import Acting, Ended, Graph, Pending, Status, with_requests
+from agent_service.core.waiting import Acting, Ended, Graph, Pending, Status, acting_of, with_requests
 from agent_service.sentences import Text, instant, say
 from schemas import keys
 from schemas.events import ToolError, ToolResult
@@ -33,23 +33,28 @@ class Unmatched:
 
 
 def judge(state: RunState, result: ToolResult, place: str = "") -> Pending | Unmatched:
-    now, step, which = state.acting, result.step, say("which", step=result.step, attempt=result.attempt)
-    steps = [one.step for one in now.requests]
-    if state.has_finished(step) or (steps and step < steps[0]):
-        return Unmatched(say("step_finished", step=step))
-    if step not in steps:
-        why = say("from_the_future", which=which, pending=steps[-1]) if steps else say("nothing_pending", which=which)
+    now, step = acting_of(state.waiting), result.step
+    asked = [one for one in now.requests if one.step == step]
+    if not asked:
+        first, last = (now.requests[0].step, now.requests[-1].step) if now.requests else (0, 0)
+        if step < first or state.has_finished(step):
+            return Unmatched(say("step_finished", step=step))
+        which = _which(result)
+        why = say("from_the_future", which=which, pending=last) if last else say("nothing_pending", which=which)
         return Unmatched(why, violates=True)
     if place and place in state.places:
         return Unmatched(say("message_answered", step=step))
-    candidates = [one for one in now.pendings if one.step == step]
     if now.graph(step):
-        candidates = [one for one in candidates if _names(result, one, place)]
+        asked = [one for one in asked if one.is_out and _names(result, one, place)]
     elif result.task:
-        return Unmatched(say("task_never_asked", which=which, task=result.task), violates=True)
-    if len(candidates) == 1:
-        return _judge_attempt(candidates[0], result, which)
-    return Unmatched(say("answers_none", step=step, count=len(candidates)))
+        return Unmatched(say("task_never_asked", which=_which(result), task=result.task), violates=True)
+    if len(asked) == 1:
+        return _judge_attempt(asked[0], result)
+    return Unmatched(say("answers_none", step=step, count=len(asked)))
+
+
+def _which(result: ToolResult) -> Text:
+    return say("which", step=result.step, attempt=result.attempt)
 
 
 def _names(result: ToolResult, pending: Pending, place: str) -> bool:
@@ -59,11 +64,11 @@ def _names(result: ToolResult, pending: Pending, place: str) -> bool:
     return bool(place) and result.tool == pending.action.tool
 
 
-def _judge_attempt(pending: Pending, result: ToolResult, which: Text) -> Pending | Unmatched:
+def _judge_attempt(pending: Pending, result: ToolResult) -> Pending | Unmatched:
     newest = pending.attempt - bool(pending.retry_at)
     attempt = result.attempt or newest
     if result.tool != pending.action.tool:
-        why = say("other_tool", which=which, tool=result.tool, pending=pending.action.tool)
+        why = say("other_tool", which=_which(result), tool=result.tool, pending=pending.action.tool)
         return Unmatched(why, violates=True)
     if attempt > newest:
         return Unmatched(say("attempt_never_sent", attempt=attempt, step=pending.step), violates=True)
@@ -76,28 +81,29 @@ def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCh
     """The reason to discard a result: its tool echoes capabilities, and it brings another one or none."""
     if proof in (None, "named") or (proof == "another" and violates):
         return ""
-    skills = state.brief.skills
-    echoing = {skill.name for skill in skills if skill.echoes_capability}
-    tools = {result.tool, *(one.action.tool for one in state.acting.requests if violates)}
-    if state.brief.skill(result.tool) is None:  # no tool of the run can have sent it
-        tools = echoing
-    is_believed = proof == "none" and skills and not tools & echoing
+    skills, tools = state.brief.skills, [result.tool]
+    if violates:
+        tools += [one.action.tool for one in acting_of(state.waiting).requests]
+    is_known = state.brief.skill(result.tool) is not None  # else no tool of the run can have sent it
+    echoing = [one for one in skills if one.echoes_capability and (one.name in tools or not is_known)]
+    is_believed = proof == "none" and skills and not echoing
     return "" if is_believed else say("no_capability", tool=result.tool, step=result.step)
 
 
 def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Unmatched:
-    result = event.result
-    which = say("which", step=result.step, attempt=result.attempt)
-    late = Unmatched(say("came_late", which=which, status=state.status)) if state.final else None
-    judged = late or judge(state, result, event.place)
+    result, ended = event.result, isinstance(state.waiting, Ended)
+    if ended:
+        judged: Pending | Unmatched = Unmatched(say("came_late", which=_which(result), status=state.status))
+    else:
+        judged = judge(state, result, event.place)
     violates = isinstance(judged, Unmatched) and judged.violates
     if why := authentication_flaw(state, result, event.proof, violates=violates):
         return Unmatched(why, denied=True)
     if isinstance(judged, Pending):
         return _take(state, judged, event)
-    if event.malformed or not (violates or late):
+    if event.malformed or not (violates or ended):
         return judged
-    if late:
+    if ended:
         return _on_late(state, event, judged.why)
     return asking.escalate(with_facts(state, _record_of(result, "refused")), "protocol_violation", judged.why)
 
@@ -112,16 +118,16 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
         error = result.error and result.error.model_copy(update=doubted)
         return _on_error(state, pending, result.model_copy(update={"error": error}), brought=True)
     if result.status == "ok":
-        state = with_facts(acting.with_taint(state, pending, result), acting.attempt_answered(pending, "ok"))
-        return continuing.take_answer(state, pending, result)
+        answered, tainted_by = acting.attempt_answered(pending, "ok"), acting.source_of_taint(state, pending, result)
+        return continuing.take_answer(with_facts(state, answered, tainted_by=tainted_by), pending, result)
     if result.status == "continuation":
-        state = acting.with_taint(state, pending, result)
+        state = replace(state, tainted_by=acting.source_of_taint(state, pending, result))
         return continuing.take_continuation(state, pending, result)
     return _on_error(state, pending, _as_error(result), brought=True)
 
 
 def on_due(state: RunState) -> RunState:
-    due = min(state.acting.timed, key=lambda one: one.due_at)
+    due = min(acting_of(state.waiting).timed, key=lambda one: one.due_at)
     if isinstance(due, Graph):
         most = state.brief.limits.continuations.max_plugin_total_time_ms
         return continuing.stop(state, due, say("gathering_over", most=most))
@@ -158,12 +164,12 @@ def _as_error(result: ToolResult) -> ToolResult:
 
 def _on_error(state: RunState, pending: Pending, result: ToolResult, *, brought: bool = False) -> RunState:
     """`brought`: the executor sent it; else it stands for a missing answer."""
-    error, graph = result.error, state.acting.graph(pending.step)
+    error, graph = result.error, acting_of(state.waiting).graph(pending.step)
     assert error is not None, "an error result carries its error"
     answered = with_facts(state, acting.attempt_answered(pending, "error", error))
     if not (graph and graph.stopped) and (again := acting.plan_retry(answered, pending, error)):
         return again
-    state = acting.with_taint(answered, pending, result) if brought else answered
+    state = replace(answered, tainted_by=acting.source_of_taint(state, pending, result)) if brought else answered
     details = {"error_class": error.error_class, "job": error.job_id, "message": error.message}
     what = say("failed", **acting.sentence_fields(pending), **details)
     if error.error_class == "in_doubt":

@@ -245,10 +245,6 @@ class RunState:
         return waiting.asking if isinstance(waiting, Thinking) and waiting.retry_at is None else None
 
     @property
-    def acting(self) -> Acting:
-        return acting_of(self.waiting)
-
-    @property
     def pending(self) -> Pending | None:
         return next(iter(acting_of(self.waiting).pendings), None)
 
@@ -329,8 +325,9 @@ def with_decision_status(
     state: RunState, status: DecisionStatus, error_class: str = "", why: tuple[Text, ...] = ()
 ) -> RunState:
     """Sets the status of the newest decision of this event; `ok` is for the plan that came along."""
-    for fact in reversed(state.happened):
+    facts = [*state.happened]
+    for place, fact in reversed([*enumerate(facts)]):
         if isinstance(fact, Decided) and (fact.status == "ignored") is (status == "ok"):
-            changed = replace(fact, status=status, error_class=error_class, why=why)
-            return replace(state, happened=tuple([changed if one is fact else one for one in state.happened]))
+            facts[place] = replace(fact, status=status, error_class=error_class, why=why)
+            return replace(state, happened=tuple(facts))
     return state

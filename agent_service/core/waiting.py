@@ -340,18 +340,19 @@ def next_waiting(waiting: Waiting, held: Held | None) -> Waiting:
 def with_requests(waiting: Waiting, *changed: Pending, graph: Graph | None = None) -> Waiting:
     """Adds or replaces requests, each known by its step and id, and the graph of their step."""
     now = acting_of(waiting)
-    new = {(one.step, one.id): one for one in (*now.requests, *changed)}
+    new = {(one.step, one.task and one.id): one for one in (*now.requests, *changed)}
     graphs = (*(one for one in now.graphs if one.step != graph.step), graph) if graph else now.graphs
     requests = sorted(new.values(), key=_by_step)
     return next_waiting(waiting, Acting(requests=tuple(requests), graphs=tuple(sorted(graphs, key=_by_step))))
 
 
-def without_request(waiting: Waiting, over: Pending) -> Waiting:
-    """Removes a task, or the whole step with its own request."""
-    now = acting_of(waiting)
-    left = tuple([one for one in now.requests if one.step != over.step or (over.id and one.id != over.id)])
-    graphs = tuple([graph for graph in now.graphs if graph.step != over.step or over.id])
-    return next_waiting(waiting, Acting(requests=left, graphs=graphs) if left else None)
+def without_request(waiting: Waiting, over: Pending) -> tuple[Waiting, Acting]:
+    """Removes a task, or the whole step with its own request. Returns the requests that are left, too."""
+    now, task = acting_of(waiting), over.id
+    requests = tuple([one for one in now.requests if one.step != over.step or (task and one.id != task)])
+    graphs = now.graphs if task else tuple([graph for graph in now.graphs if graph.step != over.step])
+    left = Acting(requests=requests, graphs=graphs)
+    return next_waiting(waiting, left if requests else None), left
 
 
 _by_step = attrgetter("step")

@@ -13,7 +13,7 @@ from agent_service.core.events import CancelRequested, ModelReplied, RunStarted,
 from agent_service.core.facts import CallReserved, RequestSent
 from agent_service.core.phases import Framing, ModelRefusal, Unusable
 from agent_service.core.results import Unmatched
-from agent_service.core.state import RunState, StepNote, with_facts
+from agent_service.core.state import Note, RunState, StepNote, with_facts
 from agent_service.core.waiting import Acting, Ended, Pending, Thinking
 from tests.core.rules import Rule, deciding, order, spending, steps, tasks
 from tests.core.rules import notes as kept
@@ -128,9 +128,9 @@ def this_call(state: RunState, event: Any) -> tuple[RunState, Any]:
     return state, replace(event, call=state.open_call.call) if state.open_call else event
 
 
-def rewritten(state: RunState) -> RunState:
-    told = tuple(replace(note, size=0) if isinstance(note, StepNote) else note for note in state.notes[:-1])
-    return replace(state, notes=(*told, *state.notes[-1:]))
+def rewritten(notes: tuple[Note, ...]) -> tuple[Note, ...]:
+    told = tuple(replace(note, size=0) if isinstance(note, StepNote) else note for note in notes[:-1])
+    return *told, *notes[-1:]
 
 
 def sent_while_paused(paused: RunState) -> RunState:

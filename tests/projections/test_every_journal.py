@@ -9,6 +9,7 @@ import pytest
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.facts import RequestSent
+from agent_service.core.waiting import acting_of
 from agent_service.history.history import History
 from agent_service.history.items import id_of
 from agent_service.history.log_line import log_line
@@ -85,10 +86,11 @@ def test_what_is_open_in_a_timeline_is_what_the_run_waits_for_and_each_request_i
         ]
         sent = {id_of(one.name) + f":attempt:{one.attempt}" for one in state.sent}
         assert {item.id for item in history.by_id.values() if item.ended_at is None and ":attempt:" in item.id} == sent
-        waiting = {one.name for one in state.pendings if one.task}
-        waiting |= {(one.step, one.id, one.place[0]) for one in state.acting.requests if one.id}
+        now = acting_of(state.waiting)
+        waiting = {one.name for one in now.pendings if one.task}
+        waiting |= {(one.step, one.id, one.place[0]) for one in now.requests if one.id}
         tasks = {task.name for task in history.of_kind("task") if task.status in ("waiting", "open")}
-        assert tasks == waiting or any(graph.stopped for graph in state.acting.graphs)
+        assert tasks == waiting or any(graph.stopped for graph in now.graphs)
     requests = {(sent.pending.name, sent.pending.attempt) for change in changes for sent in change.all(RequestSent)}
     details = [step_of(changes, step) for step in range(1, changes[-1].state.step + 1)]
     parts = [part.item for detail in details for part in detail.parts if part.item.kind in ("attempt", "wait")]

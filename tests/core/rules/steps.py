@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agent_service.core.events import ToolReturned
 from agent_service.core.facts import AttemptAnswered
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Acting, Pending
+from agent_service.core.waiting import Acting, Pending, acting_of
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES
 from tests.core.rules.reading import (
@@ -101,7 +101,7 @@ def returns(story: Story) -> Iterator[Return]:
         run, event = change.before, change.event
         if run is None or run.final or not isinstance(event, ToolReturned) or event.place in run.places:
             continue
-        result, gathers = event.result, run.acting.graph(event.result.step) is not None
+        result, gathers = event.result, acting_of(run.waiting).graph(event.result.step) is not None
         asked = [one for one in run.pendings if _means(result, one, by_tool=gathers and bool(event.place))]
         yield Return(
             change=change,
@@ -193,4 +193,4 @@ def no_more_is_under_way_than_one_run_may_have(story: Story) -> None:
 def what_was_gathered_is_forgotten_with_the_last_step_that_gathers(story: Story) -> None:
     for change in story:
         run = after(change)
-        assert run.final or run.acting.graphs or run.evidence == ()
+        assert run.final or acting_of(run.waiting).graphs or run.evidence == ()

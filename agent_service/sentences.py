@@ -4,9 +4,9 @@ A sentence is worded when it is shown, and when an error becomes a result for th
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from schemas.values import dataclass
@@ -22,7 +22,7 @@ class Sentence:
 
     def __str__(self) -> str:
         """A sentence of another version is told by its name and values."""
-        form, values = _FORMS.get(self.name), dict[str, Any](self.values)
+        form, values, text = _FORMS.get(self.name), dict[str, Any](self.values), ""
         for name, value in self.values.items():
             if isinstance(value, Sentence):
                 values[name] = str(value)
@@ -30,7 +30,10 @@ class Sentence:
                 values[name] = "; ".join(map(str, value))
         if form is None:
             return f"{self.name}: {values}"
-        return (_without_empty(form, values) if "[" in form else form).format_map(values)
+        for part, needed in _parts(form):
+            if all(map(values.get, needed)):
+                text += part.format_map(values)
+        return text
 
 
 Text = str | Sentence
@@ -46,13 +49,15 @@ def instant(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
-Values = Mapping[str, str | int | float | None]
 OPTIONAL, _NAMED = re.compile(r"\[([^\]]*)\]"), re.compile(r"\{(\w+)")
 """A part in brackets is left out if its value is empty."""
 
 
-def _without_empty(form: str, values: Values) -> str:
-    return OPTIONAL.sub(lambda part: part[1] if all(map(values.get, _NAMED.findall(part[1]))) else "", form)
+@cache
+def _parts(form: str) -> list[tuple[str, list[str]]]:
+    """Each part with the names of the values that it needs."""
+    parts = enumerate(OPTIONAL.split(form))
+    return [(part, _NAMED.findall(part) if place % 2 else []) for place, part in parts if part]
 
 
 _DOUBT = "whether step {step} ({tool}) was carried out is not known"

@@ -65,20 +65,15 @@ def artifact_flaws(state: RunState, action: Action) -> list[Text]:
 
 
 def dispatch(state: RunState, plan: Plan, *, by: str = "") -> RunState:
-    requests = [new_request(state, step, action) for step, action in enumerate(plan.actions, start=state.step + 1)]
+    at, actions = state.updated_at, enumerate(plan.actions, start=state.step + 1)
+    requests = [Pending(step=n, action=one, requested_at=at, deadline_at=at, until=at) for n, one in actions]
     state = replace(state, step=requests[-1].step, waiting=Acting(requests=tuple(requests)))
     for one in requests:
         state = send(state, one, by=by)
     if not plan.also:
         return state
-    actions = tuple([say("act", **sentence_fields(one)) for one in acting_of(state.waiting).requests])
-    return replace(state, summary=say("acts", actions=actions))
-
-
-def new_request(state: RunState, step: int, action: Action, **of_a_task: Any) -> Pending:
-    skill, at = state.brief.skill(action.tool), state.updated_at
-    route = skill.route if skill else ""  # one that is not on offer is refused before anything is sent
-    return Pending(step=step, action=action, route=route, requested_at=at, deadline_at=at, until=at, **of_a_task)
+    sent = tuple([say("act", **sentence_fields(one)) for one in acting_of(state.waiting).requests])
+    return replace(state, summary=say("acts", actions=sent))
 
 
 def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
@@ -90,6 +85,7 @@ def send(state: RunState, request: Pending, *, by: str = "") -> RunState:
     sent = replace(
         request,
         attempt=request.attempt or 1,
+        route=skill.route,
         requested_at=at,
         deadline_at=until + timedelta(seconds=ANSWER_GRACE_S),
         until=min(brief.limits.deadline_at, until),
@@ -315,9 +311,8 @@ def new_doubt(pending: Pending) -> Doubt:
 
 
 def doubt_flaws(state: RunState, action: Action) -> list[Text]:
-    doubts = [doubt for doubt in state.doubts if doubt.tool == action.tool]
-    if not doubts or not state.brief.writes(action) or not (skill := state.brief.skill(action.tool)):
+    if not state.doubts or not state.brief.writes(action) or not (skill := state.brief.skill(action.tool)):
         return []
     reads = " or ".join([command.name for command in skill.commands if command.tier == "read"])
     name = "look_first" if reads else "ask_first"
-    return [say(name, step=doubt.step, tool=doubt.tool, reads=reads) for doubt in doubts]
+    return [say(name, step=one.step, tool=one.tool, reads=reads) for one in state.doubts if one.tool == action.tool]

@@ -8,7 +8,7 @@ status `budget`.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -272,7 +272,7 @@ def continuation_summary(continuation: Continuation) -> str:
 
 def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, place: tuple[int, int]) -> Pending:
     before, brief = f"{asker.id}." if asker.id else "", state.brief
-    search: dict[str, str] = {}
+    search: dict[str, Any] = {}
     match asked:
         case RetrieveTask(query=query):
             profile = asked.profile or brief.limits.continuations.continuation_retrieval_profile
@@ -280,12 +280,16 @@ def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, pla
             action = _retrieval(brief, search)
         case PluginTask():
             action = _call(brief, asker.action, asked)
-    return acting.new_request(
-        state,
-        asker.step,
-        action,
+    skill, at = brief.skill(action.tool), state.updated_at
+    return Pending(
+        step=asker.step,
         task=f"{before}{asked.id}",
         round=place[0],
+        action=action,
+        route=skill.route if skill else "",  # one that is not on offer is refused before anything is sent
+        requested_at=at,
+        deadline_at=at,
+        until=at,
         place=place,
         needs=tuple([f"{before}{need}" for need in asked.depends_on]),
         kind=asked.action,

@@ -147,9 +147,12 @@ def _on_reply(state: RunState, open_call: OpenCall, reply: events.ModelReplied) 
         replies = {**replies, made.schema_hash: made.reply_id}
     decided, shown = _decided(state, open_call, reply), reply.words
     state = limits.charged(state, reply, waiting=Deciding(), replies=replies, shown=shown, happened=decided)
-    is_outrun = reply.words < state.words
+    is_outrun, (phases, take) = reply.words < state.words, TAKERS[type(reply.decision)]
     if not (is_outrun and any(_goes_past(state, chosen) for chosen in (reply.decision, reply.plan))):
-        taken = _take(state, open_call, reply)
+        if open_call.phase in phases:
+            taken = take(state, open_call, reply, reply.decision)
+        else:
+            taken = asking.ask_again(state, open_call, (say("wrong_phase", phase=open_call.phase),))
         if not (is_outrun and taken.final and not taken.ending_class.startswith(BUDGET_PREFIX)):
             return taken
     phase = Phase.REFLECT if open_call.phase is Phase.PLAN else open_call.phase
@@ -157,13 +160,6 @@ def _on_reply(state: RunState, open_call: OpenCall, reply: events.ModelReplied) 
     outrun = tuple([replace(one, status="outrun", why=(say("said_newer"),)) for one in decided])
     state = replace(state, happened=outrun, claim=None, proposed=None, summary=say("reply_discarded"))
     return asking.begin_call(state, anew)
-
-
-def _take(state: RunState, open_call: OpenCall, reply: events.ModelReplied) -> RunState:
-    phases, take = TAKERS[type(reply.decision)]
-    if open_call.phase not in phases:
-        return asking.ask_again(state, open_call, (say("wrong_phase", phase=open_call.phase),))
-    return take(state, open_call, reply, reply.decision)
 
 
 def _decided(state: RunState, open_call: OpenCall, reply: events.ModelReplied) -> tuple[Decided, ...]:

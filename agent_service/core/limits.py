@@ -269,7 +269,7 @@ def _pool(state: RunState) -> Grant:
 
 def outstanding_grants(state: RunState) -> Grant:
     out = state.waiting.out if isinstance(state.waiting, Ended) else state.pendings
-    grants = [one.grant for one in out if one.grant] if state.brief.may_have_children else []
+    grants = [one.grant for one in out if one.grant]
     return Grant(
         steps=sum([grant.steps for grant in grants]),
         tokens=sum([grant.tokens or 0 for grant in grants]),

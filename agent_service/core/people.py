@@ -199,19 +199,20 @@ def _step_of(state: RunState, approval: Approval) -> int:
 
 def _ruled(state: RunState, ask: Approval, verdict: RulingVerdict, *, by: str = "", reason: Text = "") -> RunState:
     about = ask.ref | {"step": _step_of(state, ask), "words": state.words}
-    ruling = Ruled(subject_hash=planning.subject_hash(ask.proposal), verdict=verdict, by=by, reason=reason, **about)
+    subject = planning.subject_hash(ask.proposal) if ask.task else ask.subject_hash
+    ruling = Ruled(subject_hash=subject, verdict=verdict, by=by, reason=reason, **about)
     kept = with_facts(state, ruling, rulings=(*state.rulings, ruling)[-MOST_RULINGS:])
     ruled = notes.with_ruling(kept, ask.proposal, ruling)
-    return _approved(ruled, ask, by=by) if verdict == "approved" else _refused(ruled, ask, ruling)
+    return _approved(ruled, ask, ruling) if verdict == "approved" else _refused(ruled, ask, ruling)
 
 
-def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
+def _approved(state: RunState, ask: Approval, ruling: Ruled) -> RunState:
     match ask.proposal:
         case Framing() as framing:  # with the plan that came along, unless a person's message is newer
             return adopt(state, framing, state.first_choice if state.words == state.shown else None)
         case Plan() as plan if not ask.step:
-            return planning.carry_out(state, plan)
-    return continuing.on_ruling(state, ask, by=by)
+            return planning.carry_out(state, plan, approved=ruling)
+    return continuing.on_ruling(state, ask, by=ruling.by)
 
 
 def _refused(state: RunState, ask: Approval, ruling: Ruled) -> RunState:

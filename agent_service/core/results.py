@@ -81,29 +81,28 @@ def authentication_flaw(state: RunState, result: ToolResult, proof: CapabilityCh
     """The reason to discard a result: its tool echoes capabilities, and it brings another one or none."""
     if proof in (None, "named") or (proof == "another" and violates):
         return ""
-    skills, tools = state.brief.skills, [result.tool]
+    brief, tools = state.brief, [result.tool]
     if violates:
         tools += [one.action.tool for one in acting_of(state.waiting).requests]
-    is_known = state.brief.skill(result.tool) is not None  # else no tool of the run can have sent it
-    echoing = [one for one in skills if one.echoes_capability and (one.name in tools or not is_known)]
-    is_believed = proof == "none" and skills and not echoing
+    is_known = brief.skill(result.tool) is not None  # else no tool of the run can have sent it
+    echoing = [one for one in brief.skills if one.echoes_capability and (one.name in tools or not is_known)]
+    is_believed = proof == "none" and brief.skills and not echoing
     return "" if is_believed else say("no_capability", tool=result.tool, step=result.step)
 
 
 def on_result(state: RunState, event: ToolReturned) -> RunState | Text | Unmatched:
-    result, ended = event.result, isinstance(state.waiting, Ended)
-    if ended:
-        judged: Pending | Unmatched = Unmatched(say("came_late", which=_which(result), status=state.status))
-    else:
-        judged = judge(state, result, event.place)
+    result, late = event.result, None
+    if isinstance(state.waiting, Ended):
+        late = Unmatched(say("came_late", which=_which(result), status=state.waiting.status))
+    judged = late or judge(state, result, event.place)
     violates = isinstance(judged, Unmatched) and judged.violates
     if why := authentication_flaw(state, result, event.proof, violates=violates):
         return Unmatched(why, denied=True)
     if isinstance(judged, Pending):
         return _take(state, judged, event)
-    if event.malformed or not (violates or ended):
+    if event.malformed or not (violates or late):
         return judged
-    if ended:
+    if late:
         return _on_late(state, event, judged.why)
     return asking.escalate(with_facts(state, _record_of(result, "refused")), "protocol_violation", judged.why)
 

@@ -255,17 +255,16 @@ def _reframed(state: RunState, reflection: Reflection) -> RunState:
 
 Taker = Callable[[RunState, OpenCall, events.ModelReplied, Any], RunState]
 _ANY, _PLANNING = frozenset(Phase), frozenset({Phase.PLAN})
-_NEXT: Taker = lambda state, open_call, _, chosen: planning.take_next(state, chosen, open_call)  # noqa: E731 # of a table
 TAKERS: Mapping[type[Decision], tuple[frozenset[Phase], Taker]] = {
     ModelRefusal: (_ANY, _refusal),
-    Unusable: (_ANY, _NEXT),
+    Unusable: (_ANY, planning.take_next),
     Framing: (frozenset({Phase.FRAME}), framing.take_framing),
-    Plan: (_PLANNING, _NEXT),
-    Wait: (_PLANNING, _NEXT),
-    AskPerson: (frozenset({Phase.PLAN, Phase.FRAME}), _NEXT),
+    Plan: (_PLANNING, planning.take_next),
+    Wait: (_PLANNING, planning.take_next),
+    AskPerson: (frozenset({Phase.PLAN, Phase.FRAME}), planning.take_next),
     Reflection: (_ANY - {Phase.VERIFY}, _reflection),
     Digest: (frozenset({Phase.REFLECT, Phase.COMPACT}), _digest),
-    Verification: (frozenset({Phase.VERIFY}), lambda state, _, __, found: framing.take_verification(state, found)),
+    Verification: (frozenset({Phase.VERIFY}), framing.take_verification),
 }
 """The phases in which each kind of decision is valid, and its handler. A reflection may answer a call to compact."""
 

@@ -71,7 +71,7 @@ def is_affordable(state: RunState) -> bool:
     return state.brief.verify and reached_before_a_call(state) is None
 
 
-def take_verification(state: RunState, found: Verification) -> RunState:
+def take_verification(state: RunState, _: OpenCall, __: ModelReplied, found: Verification) -> RunState:
     framing, settled = state.proposed, replace(state, claim=None, proposed=None)
     if state.claim:
         return _of_done(settled, state.claim, found)
@@ -126,8 +126,8 @@ def _approval_reason(state: RunState, framing: Framing) -> Text:
 
 def _with_first_constraints(state: RunState, framing: Framing) -> Framing:
     first = state.original or state.framing
-    kept = first.constraints if first else ()
-    return replace(framing, constraints=tuple(dict.fromkeys((*kept, *framing.constraints))))
+    constraints = tuple(dict.fromkeys((*first.constraints, *framing.constraints))) if first else ()
+    return replace(framing, constraints=constraints) if first else framing
 
 
 def _names(texts: Iterable[str], tool: str) -> bool:

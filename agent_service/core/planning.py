@@ -23,10 +23,10 @@ MOST_CHOICES = 12
 
 def take_along(state: RunState, chosen: Next | Unusable, *, repairs: int = 0) -> RunState:
     call = OpenCall(call=state.calls, phase=Phase.PLAN, repairs=repairs)
-    return take_next(with_decision_status(state, "ok"), chosen, call)
+    return take_next(with_decision_status(state, "ok"), call, None, chosen)
 
 
-def take_next(state: RunState, chosen: Next | Unusable, open_call: OpenCall) -> RunState:
+def take_next(state: RunState, open_call: OpenCall, _: object, chosen: Next | Unusable) -> RunState:
     match chosen:
         case Plan():
             return _take_plan(state, chosen, open_call)

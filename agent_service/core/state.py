@@ -2,6 +2,7 @@
 
 from dataclasses import field
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -29,7 +30,7 @@ from agent_service.core.waiting import (
 from agent_service.sentences import Text
 from schemas.values import dataclass, replace
 
-_NEVER = datetime.max.replace(tzinfo=UTC)
+_NEVER, _DUE_AT = datetime.max.replace(tzinfo=UTC), attrgetter("due_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,9 +283,7 @@ class RunState:
             case Sleeping(until=at) | Thinking(retry_at=datetime() as at):
                 return min(self.effective_deadline, at)
             case Acting(timed=timed):
-                due = self.effective_deadline
-                for one in timed:
-                    due = min(due, one.due_at)
+                due: datetime = min([self.effective_deadline, *map(_DUE_AT, timed)])
                 return due
         return self.effective_deadline
 

@@ -22,7 +22,7 @@ class Sentence:
 
     def __str__(self) -> str:
         """A sentence of another version is told by its name and values."""
-        form, values, text = _FORMS.get(self.name), dict[str, Any](self.values), ""
+        form, values, text = FORMS.get(self.name), dict[str, Any](self.values), ""
         for name, value in self.values.items():
             if isinstance(value, Sentence):
                 values[name] = str(value)
@@ -62,7 +62,7 @@ def _parts(form: str) -> list[tuple[str, list[str]]]:
 
 _DOUBT = "whether step {step} ({tool}) was carried out is not known"
 
-_FORMS = {
+FORMS = {
     # ignored events
     "no_such_run": "no such run",
     "begun_already": "it has begun already",
@@ -241,6 +241,3 @@ _FORMS = {
     "carried_out_unknown": "whether it was carried out is not known.[ {message}]",
     "request_too_large": "its arguments have {size} bytes with what is handed on, and {most} are sent",
 }
-
-
-NAMES = tuple(_FORMS)

@@ -149,9 +149,7 @@ def is_repeatable(state: RunState, pending: Pending) -> bool:
 
 def stuck_action(state: RunState, plan: Plan) -> Action | None:
     """The first action of the plan that has brought its newest result too often since the last wait."""
-    if len(state.completed) < SAME_RESULT_LIMIT:
-        return None
-    for action in plan.actions:
+    for action in plan.actions if len(state.completed) >= SAME_RESULT_LIMIT else ():
         call, since = call_hash(action), state.waited_at_step
         outcomes = [record.outcome for record in state.completed if record.call == call and record.step > since]
         if outcomes and outcomes.count(outcomes[-1]) >= SAME_RESULT_LIMIT:

@@ -257,7 +257,10 @@ def _parsed(
     flaws, tasks = list[Text](), list[Pending]()
     for place, asked in enumerate(continuation.tasks, start=1):
         tasks.append(_task(state, asker, asked, (number, place)))
-        flaws += [say("flaw_of_task", task=asked.id, flaw=flaw) for flaw in _flaws(state.brief, tasks[-1])]
+        wrong = acting.action_flaws(state.brief, tasks[-1].action)
+        if asked.action == "retrieve" and state.brief.skill(tasks[-1].action.tool) is None:
+            wrong = (say("no_retrieval", tool=tasks[-1].action.tool),)
+        flaws += [say("flaw_of_task", task=asked.id, flaw=flaw) for flaw in wrong]
     if flaws:
         return say("continuation_flawed", flaws=tuple(flaws))
     return continuation_summary(continuation), tuple(tasks)
@@ -273,13 +276,12 @@ def continuation_summary(continuation: Continuation) -> str:
 def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, place: tuple[int, int]) -> Pending:
     before, brief = f"{asker.id}." if asker.id else "", state.brief
     search: dict[str, Any] = {}
-    match asked:
-        case RetrieveTask(query=query):
-            profile = asked.profile or brief.limits.continuations.continuation_retrieval_profile
-            search = {"query": query, "profile": profile}
-            action = _retrieval(brief, search)
-        case PluginTask():
-            action = _call(brief, asker.action, asked)
+    if isinstance(asked, RetrieveTask):
+        profile = asked.profile or brief.limits.continuations.continuation_retrieval_profile
+        search = {"query": asked.query, "profile": profile}
+        action = _retrieval(brief, search)
+    else:
+        action = _call(brief, asker.action, asked)
     skill, at = brief.skill(action.tool), state.updated_at
     return Pending(
         step=asker.step,
@@ -296,12 +298,6 @@ def _task(state: RunState, asker: Pending, asked: RetrieveTask | PluginTask, pla
         reason=asked.reason or "",
         **search,
     )
-
-
-def _flaws(brief: Brief, task: Pending) -> tuple[Text, ...]:
-    if task.kind == "retrieve" and brief.skill(task.action.tool) is None:
-        return (say("no_retrieval", tool=task.action.tool),)
-    return acting.action_flaws(brief, task.action)
 
 
 def _retrieval(brief: Brief, search: dict[str, str]) -> Action:

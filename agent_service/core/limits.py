@@ -164,17 +164,18 @@ FIRST_REPLY, SHORTEST_REPLY = 3000, 1000
 
 def charged(state: RunState, reply: ModelReplied, **changed: Any) -> RunState:
     """Adds the usage of a reply, measures it, and makes further changes."""
-    usage, known, spent = reply.usage, state.measured, state.spent
+    usage, known = reply.usage, state.measured
     read, written, cached = usage.input_tokens, usage.output_tokens, usage.cache_read_tokens
     counted = {"input_tokens": read, "output_tokens": written, "cache_read_tokens": cached, "cost_usd": usage.cost_usd}
+    spent = state.spent.plus(calls=1, **counted)
     if not reply.prompt_bytes:
-        return replace(state, spent=spent.plus(calls=1, **counted), **changed)
+        return replace(state, spent=spent, **changed)
     if read:
         known = {**known, reply.model: max(known.get(reply.model, (0, 0)), (reply.prompt_bytes, read))}
     tokens = read + written
     return replace(
         state,
-        spent=spent.plus(calls=1, **counted),
+        spent=spent,
         measured=known,
         longest_reply=max(state.longest_reply, written),
         dearest_token=max(state.dearest_token, (usage.cost_usd or 0.0) / tokens if tokens else 0.0),

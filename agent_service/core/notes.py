@@ -130,12 +130,10 @@ def with_message(state: RunState, message: str, *, answers: str = "", untrusted:
 
 def with_ruling(state: RunState, proposal: Plan | Framing, ruling: Ruled) -> RunState:
     note = RulingNote(verdict=ruling.verdict, reason=shorten(str(ruling.reason), MAX_MESSAGE), task=ruling.task)
-    match proposal:
-        case Plan(action=action):
-            arguments = bounded(action.payload, MAX_ARGUMENTS)
-            return _with_word(state, replace(note, call=f"{action.tool}.{action.command}", arguments=arguments))
-        case Framing(goal_statement=goal):
-            return _with_word(state, replace(note, framing=shorten(goal, MAX_ARGUMENTS)))
+    if isinstance(proposal, Framing):
+        return _with_word(state, replace(note, framing=shorten(proposal.goal_statement, MAX_ARGUMENTS)))
+    action, arguments = proposal.action, bounded(proposal.action.payload, MAX_ARGUMENTS)
+    return _with_word(state, replace(note, call=f"{action.tool}.{action.command}", arguments=arguments))
 
 
 def _with_word(state: RunState, note: Note) -> RunState:

@@ -147,11 +147,10 @@ def refusal_flaws(state: RunState, subject: Action | Framing) -> list[Text]:
 
 
 def subject_hash(subject: Action | Plan | Framing | AskPerson) -> str:
-    match subject:
-        case Framing():
-            return acting.digest([subject.goal_statement, subject.definition_of_done, subject.constraints])
-        case AskPerson():
-            return acting.digest([subject.question, subject.choices])
+    if isinstance(subject, Framing):
+        return acting.digest([subject.goal_statement, subject.definition_of_done, subject.constraints])
+    if isinstance(subject, AskPerson):
+        return acting.digest([subject.question, subject.choices])
     return acting.call_hash(subject.action if isinstance(subject, Plan) else subject)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_service import core
-from agent_service.sentences import NAMES, Sentence, say
+from agent_service.sentences import FORMS, Sentence, say
 
 SOURCES = [ast.parse(file.read_text(encoding="utf-8")) for file in Path(core.__file__).parent.rglob("*.py")]
 OF_A_PROOF = "shown_by_"
@@ -33,9 +33,9 @@ def test_what_the_core_says_has_words_and_no_words_are_there_for_nothing() -> No
         if isinstance(call.func, ast.Name) and call.func.id == "say"
         for text in texts(call.args[0])
     }
-    assert said - {*NAMES, OF_A_PROOF} == set()
+    assert said - {*FORMS, OF_A_PROOF} == set()
     named = {text for source in SOURCES for text in texts(source)}
-    assert {name for name in NAMES if name not in named and not name.startswith(OF_A_PROOF)} == set()
+    assert {name for name in FORMS if name not in named and not name.startswith(OF_A_PROOF)} == set()
 
 
 def test_what_was_said_literally_is_never_read_as_a_form() -> None:

@@ -184,9 +184,8 @@ def finish_step(state: RunState, pending: Pending, status: StepStatus, output: d
         sent=sent and {name: v[:MAX_SENT] if isinstance(v, str) else v for name, v in sent.items()},
     )
     waiting, left = without_request(state.waiting, pending)
-    doubts, leads = state.doubts, state.plan is None or pending.step <= state.step - len(state.plan.also)
-    if doubts and is_ok and not writes:
-        doubts = tuple([one for one in doubts if one.tool != action.tool])
+    leads = state.plan is None or pending.step <= state.step - len(state.plan.also)
+    clears = state.doubts and is_ok and not writes
     return with_facts(
         state,
         finished,
@@ -198,7 +197,7 @@ def finish_step(state: RunState, pending: Pending, status: StepStatus, output: d
         places=state.places if left.requests else (),
         completed=(*state.completed, record),
         last_output=output,
-        doubts=doubts,
+        doubts=tuple([one for one in state.doubts if one.tool != action.tool]) if clears else state.doubts,
         summary=say("step_ended", step=record.step, tool=action.tool, status=status),
     )
 

@@ -52,9 +52,7 @@ def begin_call(state: RunState, open_call: OpenCall) -> RunState:
     asked = Thinking(asking=open_call)
     if isinstance(state.waiting, NeedsPerson):
         return replace(state, waiting=next_waiting(state.waiting, asked), calls=open_call.call)
-    reached = limits.reached_before_a_call(state)
-    if phase is Phase.PLAN:
-        reached = reached or limits.reached_before_a_step(state)
+    reached = limits.reached_before_a_call(state) or (phase is Phase.PLAN and limits.reached_before_a_step(state))
     if reached:
         return out_of_budget(replace(state, waiting=asked), reached)
     told = CallAsked(call=open_call.call, phase=phase, told=open_call.remarks)

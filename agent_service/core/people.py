@@ -162,8 +162,7 @@ def resume(state: RunState) -> RunState:
 
 def with_signal(state: RunState, event: SignalReceived) -> RunState:
     signal = event.signal
-    signals = (*state.signals, signal.signal_id)[-MAX_SIGNALS:]
-    after = replace(state, signals=signals)
+    after = replace(state, signals=(*state.signals, signal.signal_id)[-MAX_SIGNALS:])
     if signal.kind == "answer" and acting.stated_outcome(signal) != "look":
         settled = acting.doubts_asked_about(state)
         after = replace(after, doubts=tuple([doubt for doubt in state.doubts if doubt not in settled]))
@@ -286,9 +285,8 @@ def _not_raised(before: RunState, running: RunState, ended: Ended) -> Text:
     limit = limits.RAISED.get(ended.stop.ending_class)
     if limit and getattr(running.brief.limits, limit) <= getattr(before.brief.limits, limit):
         return ended.stop.reason
-    reached = limits.reached_before_a_call(running)
-    if limit == "max_steps" or isinstance(ended.held, Planned):
-        reached = reached or limits.reached_before_a_step(running)
+    takes_a_step = limit == "max_steps" or isinstance(ended.held, Planned)
+    reached = limits.reached_before_a_call(running) or (takes_a_step and limits.reached_before_a_step(running))
     return reached[1] if reached else ""
 
 

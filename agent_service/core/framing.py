@@ -14,7 +14,6 @@ from dataclasses import asdict
 from itertools import zip_longest
 
 from agent_service.core import asking, notes
-from agent_service.core.asking import ask, next_phase
 from agent_service.core.egress import leaf_texts, new_destinations, trusted_texts
 from agent_service.core.events import ModelReplied, QuoteCheck
 from agent_service.core.limits import reached_before_a_call
@@ -47,8 +46,8 @@ def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None) -> Ru
         done_items=_items(state, framing),
         summary=say("framed", goal=framing.goal_statement),
     )
-    phase = next_phase(framed)
-    return take_along(framed, plan) if plan and phase is Phase.PLAN else ask(framed, phase)
+    phase = asking.next_phase(framed)
+    return take_along(framed, plan) if plan and phase is Phase.PLAN else asking.ask(framed, phase)
 
 
 def _items(state: RunState, framing: Framing) -> tuple[ChecklistItem, ...]:
@@ -80,7 +79,7 @@ def take_verification(state: RunState, _: OpenCall, __: ModelReplied, found: Ver
         return replace(adopted, happened=(*settled.happened, *adopted.happened))
     refused = (say("framing_refused", why=found.reason), say("framing_stands"))
     why = refused if framing else (say("said_newer"),)
-    return ask(replace(settled, summary=why[0]), Phase.REFLECT, feedback=why)
+    return asking.ask(replace(settled, summary=why[0]), Phase.REFLECT, feedback=why)
 
 
 def _of_done(state: RunState, claim: Reflection, found: Verification) -> RunState:
@@ -91,7 +90,7 @@ def _of_done(state: RunState, claim: Reflection, found: Verification) -> RunStat
     doubted = replace(state, done_items=items, unverified=state.unverified + 1, summary=summary)
     still_open = (say("item_reopened", item=item.id, text=item.text) for item in items if not item.done)
     feedback = (say("done_rejected", why=found.reason), *still_open)
-    return ask(doubted, Phase.REFLECT, feedback=feedback)
+    return asking.ask(doubted, Phase.REFLECT, feedback=feedback)
 
 
 def take_framing(state: RunState, open_call: OpenCall, reply: ModelReplied, framing: Framing) -> RunState:
@@ -104,7 +103,7 @@ def take_framing(state: RunState, open_call: OpenCall, reply: ModelReplied, fram
     if why := _approval_reason(state, within):
         return ask_approval(replace(state, first_choice=held), within, why)
     if is_affordable(state):
-        return ask(replace(state, first_choice=held, proposed=within), Phase.VERIFY)
+        return asking.ask(replace(state, first_choice=held, proposed=within), Phase.VERIFY)
     return adopt(state, within, plan)
 
 
@@ -126,8 +125,9 @@ def _approval_reason(state: RunState, framing: Framing) -> Text:
 
 def _with_first_constraints(state: RunState, framing: Framing) -> Framing:
     first = state.original or state.framing
-    constraints = tuple(dict.fromkeys((*first.constraints, *framing.constraints))) if first else ()
-    return replace(framing, constraints=constraints) if first else framing
+    if first is None:
+        return framing
+    return replace(framing, constraints=tuple(dict.fromkeys((*first.constraints, *framing.constraints))))
 
 
 def _names(texts: Iterable[str], tool: str) -> bool:

@@ -202,16 +202,16 @@ def _ruled(state: RunState, ask: Approval, verdict: RulingVerdict, *, by: str = 
     ruling = Ruled(subject_hash=subject, verdict=verdict, by=by, reason=reason, **about)
     kept = with_facts(state, ruling, rulings=(*state.rulings, ruling)[-MOST_RULINGS:])
     ruled = notes.with_ruling(kept, ask.proposal, ruling)
-    return _approved(ruled, ask, ruling) if verdict == "approved" else _refused(ruled, ask, ruling)
+    return _approved(ruled, ask, by=by) if verdict == "approved" else _refused(ruled, ask, ruling)
 
 
-def _approved(state: RunState, ask: Approval, ruling: Ruled) -> RunState:
+def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
     match ask.proposal:
         case Framing() as framing:  # with the plan that came along, unless a person's message is newer
             return adopt(state, framing, state.first_choice if state.words == state.shown else None)
         case Plan() as plan if not ask.step:
-            return planning.carry_out(state, plan, approved=ruling)
-    return continuing.on_ruling(state, ask, by=ruling.by)
+            return planning.carry_out(state, plan, approved=True)
+    return continuing.on_ruling(state, ask, by=by)
 
 
 def _refused(state: RunState, ask: Approval, ruling: Ruled) -> RunState:

@@ -53,20 +53,18 @@ def _take_plan(state: RunState, plan: Plan, open_call: OpenCall) -> RunState:
     return carry_out(replace(state, plan=plan, outline=plan.outline or state.outline), plan)
 
 
-def carry_out(state: RunState, plan: Plan, *, approved: Ruled | None = None) -> RunState:
+def carry_out(state: RunState, plan: Plan, *, approved: bool = False) -> RunState:
+    """`approved`: by the event in hand."""
     if reached := limits.reached_before_a_step(state):
         kept = replace(with_decision_status(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
         return out_of_budget(kept, reached)
     if plan.also and (flaws := _flaws_of_reads(state, plan)):  # less is left than when it was planned
         return ask(state, Phase.PLAN, feedback=tuple(flaws))
-    if (why := approval_reason(state, plan.action)) and not (approved := approved or _approval(state, plan)):
-        return ask_approval(state, plan, why)
-    return acting.dispatch(state, plan, by=approved.by if approved else "")
-
-
-def _approval(state: RunState, plan: Plan) -> Ruled | None:
-    of_it = "approved", subject_hash(plan), state.step + 1, state.words
-    return next((one for one in state.rulings if (one.verdict, one.subject_hash, one.step, one.words) == of_it), None)
+    if not approved and (why := approval_reason(state, plan.action)):
+        rulings = [(one.subject_hash, one.step, one.words) for one in state.rulings if one.verdict == "approved"]
+        if (subject_hash(plan), state.step + 1, state.words) not in rulings:
+            return ask_approval(state, plan, why)
+    return acting.dispatch(state, plan)
 
 
 def plan_writes(state: RunState, plan: Plan) -> bool:

@@ -110,11 +110,9 @@ def _of_event(subject: str, attributes: Mapping[str, Any], data: Json) -> bytes:
     flaw = _flaw(subject, attributes)
     if flaw:
         raise Misshapen(flaw)
-    return _envelope(subject, data, data.get("dedupe_key") or _key(attributes["source"], attributes["id"]))
-
-
-def _key(source: str, event_id: str) -> str:
-    return event_id if event_id.startswith("agentic:") else f"{source} {event_id}"
+    event_id = attributes["id"]
+    key = event_id if event_id.startswith("agentic:") else f"{attributes['source']} {event_id}"
+    return _envelope(subject, data, data.get("dedupe_key") or key)
 
 
 def _flaw(subject: str, attributes: Mapping[str, Any]) -> str:
@@ -180,24 +178,20 @@ def rejection(
     return event.type, event.body(), key, described
 
 
-def next_id(msg_id: str) -> str:
-    """The Nats-Msg-Id to use after `msg_id`: `a`, `a#2`, `a#3`, …"""
-    numbered = _NUMBERED.fullmatch(msg_id)
-    return f"{numbered[1]}#{int(numbered[2]) + 1}" if numbered else f"{msg_id}#2"
-
-
 def _related(body: bytes, headers: Mapping[str, str]) -> Json:
     message = json_object(body) or {}
     payload: Json = next(
         (message[name] for name in ("payload", "data") if isinstance(message.get(name), dict)), message
     )
     msg_id = _fit(_NAME, headers.get(MSG_ID))
+    numbered = _NUMBERED.fullmatch(msg_id or "")
+    next_id = f"{numbered[1]}#{int(numbered[2]) + 1}" if numbered else f"{msg_id}#2"
     return {
         "msg_id": msg_id,
         "dedupe_key": _fit(_NAME, message.get("dedupe_key")) or _fit(_NAME, payload.get("dedupe_key")),
         "run_id": _fit(_ID, payload.get("run_id")) or _fit(_ID, headers.get(RUN_ID)),
         "step": payload.get("step"),
-        "repeat_as": msg_id and next_id(msg_id),
+        "repeat_as": msg_id and next_id,
     }
 
 

@@ -125,8 +125,6 @@ def _storable(text: str) -> str:
 
 def _storable_json(value: JsonValue, *, deepest: int = sys.maxsize, most: int = sys.maxsize) -> JsonValue:
     """Level by level: a call for each of a hundred thousand values would cost us more than their sender."""
-    if isinstance(value, str):
-        return _storable(value)
     level: Sequence[JsonValue] = [value]
     levels, left = deepest, most
     while level:

@@ -62,10 +62,6 @@ request = partial(_of_call, subjects.TOOL_REQUEST)
 result = partial(_of_call, subjects.TOOL_RESULT)
 
 
-def late_result(run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
-    return f"{result(run_id, step, attempt, task, asked_in)}{LATE_SUFFIX}"
-
-
 def task_of_result(dedupe_key: str, run_id: str, step: int) -> tuple[str | None, int | None] | None:
     """Task and round of the result with that key, each None for the step's own. Returns None for another key."""
     of_step = f"agentic:run:{run_id}:step:{step}:"

@@ -156,7 +156,7 @@ def late_answer(answer: Call, outcome: ToolOutcome) -> Call | None:
     if answered.error.error_class == "in_doubt" and fit.error_class in UNCERTAIN:
         return None  # it is as much in doubt as before
     late = answered.model_copy(update=ending(replace(fit, artifacts=()), at))
-    key = keys.late_result(late.run_id, late.step, late.attempt or 1, late.task, late.round)
+    key = keys.result(late.run_id, late.step, late.attempt or 1, late.task, late.round) + keys.LATE_SUFFIX
     message = _Message(type=subjects.TOOL_RESULT, payload=late, dedupe_key=key)
     return replace(answer, body=message.body(), at=at, dedupe_key=key)
 

@@ -138,6 +138,6 @@ def test_headers_carry_the_trace_of_the_run_and_the_cloud_event_the_same_on_ever
 
 def test_the_key_of_a_result_tells_what_it_answers() -> None:
     assert keys.task_of_result(keys.result(RUN, 3, 2, "task-1.again", 2), RUN, 3) == ("task-1.again", 2)
-    assert keys.task_of_result(keys.late_result(RUN, 3, 1), RUN, 3) == (None, None)
+    assert keys.task_of_result(keys.result(RUN, 3, 1) + keys.LATE_SUFFIX, RUN, 3) == (None, None)
     for other in (keys.result(RUN, 4, 1), keys.request(RUN, 3, 1), "mine", ""):
         assert keys.task_of_result(other, RUN, 3) is None

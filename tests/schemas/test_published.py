@@ -49,7 +49,7 @@ def test_keys_are_stable() -> None:
     step, task = "agentic:run:run_1:step:3", "agentic:run:run_1:step:3:task:again:2"
     assert keys.request("run_1", 3, 1) == f"{step}:request"
     assert keys.result("run_1", 3, 2) == f"{step}:result:attempt:2"
-    assert keys.late_result("run_1", 3, 2) == f"{step}:result:attempt:2:late"
+    assert keys.result("run_1", 3, 2) + keys.LATE_SUFFIX == f"{step}:result:attempt:2:late"
     assert keys.request("run_1", 3, 1, "again", 2) == f"{task}:request"
     assert keys.result("run_1", 3, 2, "again", 2) == f"{task}:result:attempt:2"
     assert keys.call("run_1", 3, "fetch", 1, "again", 2) == "run_1:3:again:2:fetch:1"

@@ -363,7 +363,7 @@ async def test_an_end_that_is_seen_after_the_call_was_answered_in_doubt_is_told_
     (subject, key, body, headers), again = world.bus.messages
     assert again == (subject, key, body, headers)
     result, _ = world.bus.results
-    assert (subject, key, headers["ce-id"]) == (subjects.TOOL_RESULT, keys.late_result(RUN, 1, 2), key)
+    assert (subject, key, headers["ce-id"]) == (subjects.TOOL_RESULT, keys.result(RUN, 1, 2) + keys.LATE_SUFFIX, key)
     assert (result.status, result.error, result.step, result.attempt) == ("ok", None, 1, 2)
     assert (result.result.model_dump()["summary"], (result.completed_at - NOON).seconds) == ("written", 90)
     in_time = World()

@@ -78,8 +78,8 @@ class RateLimiter:
         """Tokens of each call that waits for its turn."""
 
     @property
-    def is_unlimited(self) -> bool:
-        return not self.limited and self._held_until <= self._now()
+    def is_limited(self) -> bool:
+        return bool(self._rates) or self._held_until > self._now()
 
     async def admit(self, tokens: int) -> None:
         """Returns when a call of `tokens` may be made. Raises ModelError (try again) if the wait is long."""

@@ -76,8 +76,8 @@ class Spending:
         whose = f"({SETTING})" if caller is None else f"by {caller}"
         return "" if most is None or spent < most else f"{spent:.4f} of {most:.4f} USD of today are spent {whose}"
 
-    def is_unlimited(self, caller: str) -> bool:
-        return self.usd_per_day is None and self.quota_of(caller).usd_per_day is None
+    def is_limited(self, caller: str) -> bool:
+        return self.usd_per_day is not None or self.quota_of(caller).usd_per_day is not None
 
     async def admit(self, state: RunState, usd: float | None) -> ReservedFunds | None:
         """Reserves the cost of a call, where there is a limit. Raises ModelError: hold if too little of the day's
@@ -85,7 +85,7 @@ class Spending:
         """
         caller = state.brief.caller
         lost = (state.reserve.cost_usd or 0.0) if state.reserve else 0.0
-        if self.is_unlimited(caller):
+        if not self.is_limited(caller):
             return None
         if usd is None:
             raise self._hold(

@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 
 from agent_service.core.events import ModelReplied, ModelUsage, Provenance
+from agent_service.core.facts import CallReserved
 from agent_service.core.limits import lost_prompt_tokens, max_prompt_tokens, min_reply_tokens
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 class LanguageModel(ABC):
     sdk: Any
     """Module of the SDK. Both SDKs come from one generator and share the names of errors."""
-    verifies = True
+    is_free, verifies = False, True
     hides_thinking = False
     """True if a stream does not say whether the model thinks."""
 
@@ -83,7 +84,14 @@ class LanguageModel(ABC):
         prompt = compose(question)
         model, reserve = self._estimate(question, prompt)
         request = Request(question=question, prompt=prompt, model=model, reserve=reserve)
-        reserved = question.reserves(model, reserve, prompt.template_hash, prompt.schema_hash)
+        reserved = CallReserved(
+            at=question.now,
+            call=question.call,
+            model=model,
+            reserve=reserve,
+            prompt_hash=prompt.template_hash,
+            schema_hash=prompt.schema_hash,
+        )
         return ModelCall(reserved=reserved, make=partial(self._answer, request))
 
     async def check(self) -> tuple[str, ...]:
@@ -106,11 +114,14 @@ class LanguageModel(ABC):
             cache_miss=reply.cache_miss,
             provider=self._settings.known_as(),
         )
-        return request.question.replied(
-            decision,
-            replace(used, cost_usd=self._paid(request, reply, used)),
-            reply.model,
+        return ModelReplied(
+            at=request.question.now,
+            call=request.question.call,
+            model=reply.model,
+            usage=replace(used, cost_usd=self._paid(request, reply, used)),
+            decision=decision,
             plan=plan,
+            words=request.question.state.words,
             provenance=provenance,
             prompt_bytes=bytes_of(request.prompt) if reply.usage else 0,
         )

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from functools import cache, cached_property, partial
 from pathlib import Path
 from string import Template
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
@@ -83,11 +83,11 @@ class Condition(_Strict):
     reframes: int | None = None
 
     def holds(self, state: RunState) -> bool:
-        wanted = ((getattr(self, name), _SEEN[name]) for name in self.model_fields_set)
-        return all(
-            one.search(seen(state)) if isinstance(one, re.Pattern) else one in (None, seen(state))
-            for one, seen in wanted
-        )
+        for name in self.model_fields_set:
+            wanted, seen = getattr(self, name), _SEEN[name](state)
+            if not (wanted.search(seen) if isinstance(wanted, re.Pattern) else wanted in (None, seen)):
+                return False
+        return True
 
 
 class Fault(_Strict):
@@ -137,7 +137,7 @@ class Rule(_Strict):
         """True if its answer contains placeholders; most do not."""
         return "$" in self.model_dump_json(exclude={"when"})
 
-    @property
+    @cached_property
     def given(self) -> list[str]:
         return [name for name in ANSWERS if getattr(self, name) is not None]
 
@@ -145,6 +145,7 @@ class Rule(_Strict):
 class ScriptedModel(_Strict):
     """Named list of rules, tried in order. Implements ModelProvider."""
 
+    is_free: ClassVar[bool] = True
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
 
@@ -163,10 +164,6 @@ class ScriptedModel(_Strict):
             for name in sorted(set(Template(rule.model_dump_json(exclude={"when"})).get_identifiers()) - known):
                 yield f"rules.{number}: ${name} stands for nothing: there are {', '.join(f'${one}' for one in NAMES)}"
 
-    @property
-    def speaker(self) -> str:
-        return f"script:{self.name}"
-
     def prepare(self, question: ModelQuestion) -> ModelCall:
         return ModelCall(reserved=None, make=partial(self._decide, question))
 
@@ -178,26 +175,40 @@ class ScriptedModel(_Strict):
         return ()
 
     async def _decide(self, question: ModelQuestion) -> ModelReplied:
+        state, usage, along = question.state, _FREE, None
+        answer: Any = phases.Digest(memory=state.facts)
         for rule in self.rules:
-            if rule.phase == question.phase and rule.when.holds(question.state):
+            if rule.phase == question.phase and rule.when.holds(state):
                 if rule.wait_s:
                     await asyncio.sleep(rule.wait_s)
-                return self._answer(rule, question)
-        if question.phase is Phase.COMPACT:  # optional in a script; without it all facts stay
-            return question.replied(phases.Digest(memory=question.state.facts), _FREE, self.speaker)
-        message = f"{self.speaker} has no rule for {question.phase} after {len(question.state.completed)} steps"
-        raise ModelError("fail", "script_ends", f"{message}: add one")
+                usage, (answer, along) = rule.usage, _answer(rule, state)
+                break
+        else:
+            if question.phase is not Phase.COMPACT:  # optional in a script; without it all facts stay
+                message = f"script:{self.name} has no rule for {question.phase} after {len(state.completed)} steps"
+                raise ModelError("fail", "script_ends", f"{message}: add one")
+        return ModelReplied(
+            at=question.now,
+            call=question.call,
+            model=f"script:{self.name}",
+            usage=usage,
+            decision=answer,
+            plan=along,
+            words=state.words,
+        )
 
-    def _answer(self, rule: Rule, question: ModelQuestion) -> ModelReplied:
-        if fault := rule.fault:
-            raise ModelError(fault.remedy, fault.error_class, fault.message, fault.retry_after_s)
-        first, *beside = rule.given
-        answer = getattr(rule, first)
-        along = getattr(rule, beside[0]) if beside and question.with_plan else None
-        if rule.names_values:
-            names = _names(rule.when.goal, question.state)
-            answer, along = _filled(answer, names), along and _filled(along, names)
-        return question.replied(answer, rule.usage, self.speaker, plan=along)
+
+def _answer(rule: Rule, state: RunState) -> tuple[Any, Any]:
+    """The decision of a rule, and the one beside it."""
+    if fault := rule.fault:
+        raise ModelError(fault.remedy, fault.error_class, fault.message, fault.retry_after_s)
+    first, *beside = rule.given
+    answer = getattr(rule, first)
+    along = getattr(rule, beside[0]) if beside and state.brief.fused else None
+    if rule.names_values:
+        names = _names(rule.when.goal, state)
+        answer, along = _filled(answer, names), along and _filled(along, names)
+    return answer, along
 
 
 def read_script(path: Path) -> ScriptedModel:

@@ -11,7 +11,6 @@ import re
 from contextlib import suppress
 from dataclasses import field
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
@@ -32,7 +31,7 @@ from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
 from schemas.values import dataclass, replace
 
 DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(
-    tuple[Decision, Next | Unusable | None], config=ConfigDict(defer_build=True)
+    tuple[Decision, Next | Unusable | None], config=ConfigDict(defer_build=True, ser_json_inf_nan="constants")
 )
 
 CallEvent = CallReserved | ModelReplied | ModelUnavailable
@@ -44,8 +43,6 @@ _NUL = re.compile(rb"(?<!\\)(\\\\)*\\u0000")
 """In JSON; behind another backslash it is the text of a program, such as `[^\\u0000]`."""
 UNUSABLE = frozenset({"model_auth", "model_not_found"})
 TROUBLE_FOR = timedelta(seconds=60)
-
-D = TypeVar("D", Decision, Next | Unusable | None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,20 +99,19 @@ class ModelCaller:
     def reserve(self, decided: Transition) -> Transition:
         """Adds the first half of the call that a transition asks for, if it need not wait; else `think` makes it."""
         state = decided.state
-        if state is None or (calling := state.active_call) is None or not self._is_free(state, calling.call):
+        if self.model.is_free or state is None or (calling := state.active_call) is None:
+            return decided
+        key, limits = (state.run_id, calling.call), self.limits
+        waits = self.slots.locked() or self.kill_switch.blocked_by or key in self._in_flight
+        if waits or limits.rate_limiter.is_limited or limits.spending.is_limited(state.brief.caller):
             return decided
         with suppress(Exception):  # `think` meets it again
             call = self.model.prepare(self._question(state, calling))
             if call.reserved and (reserving := with_reserve(decided, call.reserved)):
                 tokens, entry = call.reserved.reserve.tokens, state.version
-                self._admitted[state.run_id, calling.call] = _Admitted(call=call, tokens=tokens, stored_in=entry)
+                self._admitted[key] = _Admitted(call=call, tokens=tokens, stored_in=entry)
                 return reserving
         return decided
-
-    def _is_free(self, state: RunState, call: int) -> bool:
-        if self.slots.locked() or self.kill_switch.blocked_by or (state.run_id, call) in self._in_flight:
-            return False
-        return self.limits.rate_limiter.is_unlimited and self.limits.spending.is_unlimited(state.brief.caller)
 
     @property
     def under_way(self) -> int:
@@ -195,23 +191,26 @@ class ModelCaller:
         )
 
     async def _checked_reply(self, reply: ModelReplied, state: RunState) -> ModelReplied:
+        decision, plan, seen = reply.decision, reply.plan, reply.seen
         if flaw := _unstorable(reply):
-            return replace(reply, at=self.clock.now(), decision=Unusable(reason=flaw), plan=None)
-        decision, brief = reply.decision, state.brief
-        claims = decision.met if isinstance(decision, Reflection) else ()
-        seen = await self.citations.check(state, claims) if claims else ()
-        checked, plan = _checked(brief, decision), _checked(brief, reply.plan)
-        return replace(reply, at=self.clock.now(), decision=checked, plan=plan, seen=seen)
+            decision, plan = Unusable(reason=flaw), None
+        elif isinstance(decision, Plan):
+            decision = _checked(state.brief, decision)
+        elif isinstance(plan, Plan):
+            plan = _checked(state.brief, plan)
+        if isinstance(decision, Reflection) and decision.met:
+            seen = await self.citations.check(state, decision.met)
+        return replace(reply, at=self.clock.now(), decision=decision, plan=plan, seen=seen)
 
 
-def _checked(brief: Brief, decision: D) -> D | Unusable:
-    if not isinstance(decision, Plan):
-        return decision
-    flaws = tuple([flaw for action in decision.actions for flaw in flaws_of_arguments(brief, action)])
+def _checked(brief: Brief, plan: Plan) -> Plan | Unusable:
+    flaws, actions = list[str](), plan.actions
+    for action in actions:
+        flaws += flaws_of_arguments(brief, action)
     if not flaws:
-        return decision
-    tools = ", ".join(dict.fromkeys(action.tool for action in decision.actions))
-    return Unusable(reason=f"arguments of {tools}: {'; '.join(flaws)}", flaws=flaws)
+        return plan
+    tools = ", ".join(dict.fromkeys(action.tool for action in actions))
+    return Unusable(reason=f"arguments of {tools}: {'; '.join(flaws)}", flaws=tuple(flaws))
 
 
 def flaws_of_arguments(brief: Brief, action: Action) -> tuple[str, ...]:
@@ -227,14 +226,13 @@ def flaws_of_arguments(brief: Brief, action: Action) -> tuple[str, ...]:
 
 def _unstorable(reply: ModelReplied) -> str | None:
     try:
-        size = len(text := DECISIONS.dump_json((reply.decision, reply.plan)))
-        for plan in (reply.decision, reply.plan):
-            if isinstance(plan, Plan):
-                json.dumps([action.arguments for action in plan.actions], allow_nan=False)
+        text = DECISIONS.dump_json((reply.decision, reply.plan))
+        if b"NaN" in text or b"Infinity" in text:  # a number, or a word
+            json.dumps(json.loads(text), allow_nan=False)
     except (PydanticSerializationError, ValueError) as error:
         return f"the reply is not JSON in UTF-8: {str(error)[:200]}"
-    if _NUL.search(text):
+    if b"\\u0000" in text and _NUL.search(text):
         return "the reply contains a NUL character"
-    if size > MOST_BYTES:
-        return f"the reply has {size} bytes, more than {MOST_BYTES}: pass large content as an artifact"
+    if len(text) > MOST_BYTES:
+        return f"the reply has {len(text)} bytes, more than {MOST_BYTES}: pass large content as an artifact"
     return None

@@ -7,11 +7,10 @@ from typing import Any, Protocol
 from pydantic import AwareDatetime
 
 from agent_service.archive.retention import NonNegative
-from agent_service.core.events import Event, ModelReplied, ModelUnavailable, ModelUsage
+from agent_service.core.events import Event, ModelReplied, ModelUnavailable
 from agent_service.core.facts import CallReserved
-from agent_service.core.phases import Decision, Phase
+from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
-from agent_service.core.waiting import CallReserve
 from groundwork.nats.publishing import StoredMessage
 from schemas.catalog import Catalog
 from schemas.status import Halt
@@ -91,18 +90,6 @@ class ModelQuestion:
         """True if a framing or reflection comes with its plan."""
         return self.state.brief.fused
 
-    def reserves(self, model: str, reserve: CallReserve, prompt_hash: str, schema_hash: str) -> CallReserved:
-        return CallReserved(
-            at=self.now, call=self.call, model=model, reserve=reserve, prompt_hash=prompt_hash, schema_hash=schema_hash
-        )
-
-    def replied(self, decision: Decision, usage: ModelUsage, model: str, **more: Any) -> ModelReplied:
-        """`model` is the name of the model that answered; a script names itself as one."""
-        words = self.state.words
-        return ModelReplied(
-            at=self.now, call=self.call, decision=decision, usage=usage, model=model, words=words, **more
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
@@ -111,7 +98,7 @@ class ModelCall:
     reserved: CallReserved | None
     """The most that it may spend; None for a free model."""
     make: Callable[[], Coroutine[Any, Any, ModelReplied]]
-    """Raises ModelError with its remedy."""
+    """Its caller sets the instant of the reply. Raises ModelError with its remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +111,10 @@ class PromptText:
 
 
 class Model(Protocol):
+    @property
+    def is_free(self) -> bool:
+        """True if its calls have no reserve."""
+
     def prepare(self, question: ModelQuestion) -> ModelCall:
         """No I/O; deterministic. May raise ModelError."""
 

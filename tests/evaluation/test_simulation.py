@@ -25,6 +25,8 @@ from tests.models.model_house import framing
 class Failing:
     """Model that fails `times` times. Implements the port Model."""
 
+    is_free = True
+
     def __init__(self, times: int, error: Exception) -> None:
         self.asked = 0
         self._times = times

@@ -81,6 +81,8 @@ class Outside:
     `refused` has callback addresses with their flaws.
     """
 
+    is_free = False
+
     def __init__(self) -> None:
         self.refused: dict[str, str] = {}
 

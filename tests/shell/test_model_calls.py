@@ -18,7 +18,7 @@ from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.model_calls import ModelCaller, flaws_of_arguments
 from agent_service.run.ports import ModelCall, ModelQuestion
-from tests.core.cues import FETCH, POST, frames, framing, plan, queued, reserves, started
+from tests.core.cues import FETCH, POST, frames, framing, plan, queued, reserves, signal, started
 from tests.core.script import NOON, Script
 from tests.core.words import run_at
 from tests.kit.fakes import FakeClock
@@ -27,19 +27,29 @@ from tests.kit.fakes import FakeClock
 class Mind:
     """Frames with a plan. Implements the port Model."""
 
+    is_free = False
+
     def __init__(self, outage: ModelError | None = None, *, plans: Plan | None = None) -> None:
         self.outage, self.plans, self.asked = outage, plans or plan(), 0
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
-        reserve = CallReserve(tokens=700, cost_usd=0.25)
-        return ModelCall(reserved=question.reserves("mind", reserve, "p", "s"), make=partial(self._decide, question))
+        reserve, call = CallReserve(tokens=700, cost_usd=0.25), question.call
+        reserved = CallReserved(at=question.now, call=call, model="mind", reserve=reserve)
+        return ModelCall(reserved=reserved, make=partial(self._decide, question))
 
     async def _decide(self, question: ModelQuestion) -> ModelReplied:
         self.asked += 1
         if self.outage:
             raise self.outage
-        usage = ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001)
-        return question.replied(framing(), usage, "mind", plan=self.plans if question.with_plan else None)
+        return ModelReplied(
+            at=question.now,
+            call=question.call,
+            model="mind",
+            usage=ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001),
+            decision=framing(),
+            plan=self.plans if question.state.brief.fused else None,
+            words=question.state.words,
+        )
 
 
 def model_caller(mind: Mind, *, rate_limiter: RateLimiter | None = None, clock: FakeClock | None = None) -> ModelCaller:
@@ -68,6 +78,16 @@ async def test_a_call_whose_first_half_is_on_its_way_is_not_made_from_the_state_
     assert isinstance(await asked(thinks, run), CallReserved)
     assert await asked(thinks, run) is None
     assert mind.asked == 0
+
+
+async def test_a_message_that_comes_before_the_reserve_of_a_call_is_not_counted_as_told_to_the_model() -> None:
+    thinks, run = model_caller(Mind()), run_at("run framing")
+    reserved = await asked(thinks, run)
+    assert isinstance(reserved, CallReserved)
+    run = run >> signal("message", message="in blue") >> reserved
+    reply = await asked(thinks, run)
+    assert isinstance(reply, ModelReplied)
+    assert (reply.words, run.state.words) == (0, 1)
 
 
 async def test_a_call_that_a_dead_process_reserved_and_that_cannot_be_made_now_may_have_cost_its_reserve() -> None:

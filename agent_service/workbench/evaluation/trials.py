@@ -174,6 +174,10 @@ class World:
         self._children = ChildRuns(self._turns, self.gateway)
         self._intake = Intake(self._turns, self.gateway, settings, IncomingMetrics(Instruments()))
 
+    @property
+    def is_free(self) -> bool:
+        return self._model.is_free
+
     def prepare(self, question: ModelQuestion) -> ModelCall:
         call = self._model.prepare(question)
         return replace(call, make=partial(self._think, call, question))

@@ -6,7 +6,7 @@ series.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal
@@ -29,7 +29,7 @@ TOOL_ERRORS = frozenset(
     (
         *("artifact_changed", "bad_continuation", "bad_output", "budget", "configuration", "dependency", "expired"),
         *("in_doubt", "invalid_arguments", "invalid_result", "not_allowed", "not_approved", "not_found", "overruled"),
-        *("rate_limit", "storage_full", "timeout", "tool_error", "transient", "unavailable"),
+        *("rate_limit", "storage_full", "timeout", "tool_error", "transient", "unavailable", NONE),
     )
 )
 
@@ -164,82 +164,50 @@ class AgentMetrics:
             for key, (name, text, attributes, bounds) in _DURATIONS.items()
         }
         self._usage = _usage(instruments)
+        self._observers: dict[type[Any], Callable[[Commit, Any], None]] = {
+            events.RunStarted: self._started,
+            events.ModelReplied: self._replied,
+            events.ModelUnavailable: self._fell_silent,
+            facts.CallAsked: self._call_asked,
+            facts.CallReserved: self._call_reserved,
+            facts.AttemptAnswered: self._answered,
+            facts.RetrySet: self._retry_set,
+            facts.RequestFinished: self._finished,
+            facts.PersonAsked: self._paused,
+            facts.RunReopened: self._reopened,
+            facts.RunEnded: self._ended,
+        }
+        """By the event, and by each fact of an entry."""
 
     def committed(self, change: Commit) -> None:
+        before, run = change.before, change.state
         self._count["entries"].add(change.entry.kind)
-        self._observe_event(change)
-        self._observe_facts(change)
-        waited = change.before.waiting if change.before else None
-        if isinstance(waited, NeedsPerson) and not isinstance(change.state.waiting, NeedsPerson):
-            self._waited(change, waited)
+        for told in (change.event, *change.facts):
+            if observe := self._observers.get(type(told)):
+                observe(change, told)
+        if before and isinstance(before.waiting, NeedsPerson) and not isinstance(run.waiting, NeedsPerson):
+            self._waited(change, before.waiting)
 
     def forget(self, run_id: str) -> None:
         """The run rests, or goes on at another agent."""
         self._asked.pop(run_id, None)
         self._made.pop(run_id, None)
 
-    def _observe_event(self, change: Commit) -> None:
-        run = change.state
-        match change.event:
-            case events.RunStarted():
-                self._took["queued"].record(_seconds(run.accepted_at, change))
-            case events.ModelReplied() as reply:
-                self._replied(change, reply)
-            case events.ModelUnavailable() as silence:
-                self._called(change, silence.error_class)
-                if change.first(facts.CallPostponed):
-                    self.incoming.retries.add("llm", silence.error_class)
-        if reserved := change.reserved:
-            self._made[run.run_id] = reserved
-        asks = run.active_call is not None
-        if not asks and change.rests:
-            self.forget(run.run_id)
-        elif asks and not isinstance(change.event, facts.CallReserved):
-            self._asked.setdefault(run.run_id, change.entry.at)
+    def _started(self, change: Commit, event: events.RunStarted) -> None:
+        self._took["queued"].record((event.at - change.state.accepted_at).total_seconds())
 
-    def _observe_facts(self, change: Commit) -> None:
-        run, error = change.state, NONE
-        for fact in change.facts:
-            match fact:
-                case facts.AttemptAnswered():
-                    error = self._answered(change, fact)
-                case facts.RequestFinished(tool=tool, status=status, error_class=kind) if fact.task:
-                    self._count["tasks"].add(tool, status, _known(kind))
-                case facts.RetrySet():
-                    self.incoming.retries.add("tool", error)
-                case facts.RunReopened(ending_class=ending_class):
-                    self._count["reopened"].add(ending_class)
-                case facts.PersonAsked():
-                    self._count["paused"].add(run.ending_class or fact.ask.kind)
-                case facts.RunEnded(status=status):
-                    self._count["ended"].add(status.value, NONE if status is Status.DONE else run.ending_class)
-                    self._took["lasted"].record(_seconds(run.accepted_at, change), status.value)
+    def _call_asked(self, change: Commit, _: facts.CallAsked) -> None:
+        self._asked.setdefault(change.entry.run_id, change.entry.at)
 
-    def _answered(self, change: Commit, answer: facts.AttemptAnswered) -> str:
-        """Returns the error class."""
-        error = _known(answer.error.error_class if answer.error else NONE)
-        if isinstance(change.event, events.ToolReturned) and change.event.result.status == "continuation":
-            self._count["continued"].add(answer.tool, _CONTINUED.get(answer.status, "refused"))
-        sent = {pending.name: pending for pending in change.before.pendings} if change.before else {}
-        if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
-            outcome = "continuation" if answer.status == "continuation" else OUTCOMES.get(error, "error")
-            self._took["attempt"].record(_seconds(pending.requested_at, change), answer.tool, outcome, error)
-        return error
-
-    def _called(self, change: Commit, error: str, model: str = "") -> None:
-        """Skips a call whose start was before a restart."""
-        run_id = change.state.run_id
-        made = self._made.pop(run_id, None)
-        if since := made.at if made else self._asked.get(run_id):
-            model = model or (made.model if made else NONE)
-            self._took["call"].record(_seconds(since, change), *self._of_a_call, model, error)
+    def _call_reserved(self, change: Commit, reserved: facts.CallReserved) -> None:
+        self._made[change.entry.run_id] = reserved
 
     def _replied(self, change: Commit, reply: events.ModelReplied) -> None:
         put = change.before.open_call if change.before else None
         phase, model, usage = put.phase.value if put else NONE, reply.model, reply.usage
         self._called(change, NONE, model)
-        if asked := self._asked.pop(change.state.run_id, None):
-            self._took["phase"].record(_seconds(asked, change), phase)
+        if asked := self._asked.pop(change.entry.run_id, None):
+            self._took["phase"].record((reply.at - asked).total_seconds(), phase)
         if isinstance(reply.decision, Unusable) or isinstance(reply.plan, Unusable):
             self._count["unusable"].add(model)
         if usage.cost_usd:
@@ -253,6 +221,51 @@ class AgentMetrics:
         for kind in ("input", "output", "cache_read", "cache_write"):
             self._count["tokens"].add(model, kind, by=getattr(usage, f"{kind}_tokens"))
 
+    def _fell_silent(self, change: Commit, silence: events.ModelUnavailable) -> None:
+        self._called(change, silence.error_class)
+        if facts.CallPostponed in change.kinds:
+            self.incoming.retries.add("llm", silence.error_class)
+
+    def _called(self, change: Commit, error: str, model: str = NONE) -> None:
+        """Skips a call whose start was before a restart."""
+        run_id, at = change.entry.run_id, change.entry.at
+        made = self._made.pop(run_id, None)
+        if since := made.at if made else self._asked.get(run_id):
+            model = model or (made.model if made else NONE)
+            self._took["call"].record((at - since).total_seconds(), *self._of_a_call, model, error)
+
+    def _answered(self, change: Commit, answer: facts.AttemptAnswered) -> None:
+        tool, status, error = answer.tool, answer.status, _known(answer.error.error_class) if answer.error else NONE
+        if isinstance(change.event, events.ToolReturned) and change.event.result.status == "continuation":
+            self._count["continued"].add(tool, _CONTINUED.get(status, "refused"))
+        for pending in change.before.pendings if change.before and status not in ("late", "refused") else ():
+            if pending.name == answer.name:
+                outcome = "continuation" if status == "continuation" else OUTCOMES.get(error, "error")
+                lasted_s = (change.entry.at - pending.requested_at).total_seconds()
+                self._took["attempt"].record(lasted_s, tool, outcome, error)
+
+    def _retry_set(self, change: Commit, retry: facts.RetrySet) -> None:
+        answers = (one for one in change.all(facts.AttemptAnswered) if one.name == retry.pending.name)
+        error = next((answer.error for answer in answers), None)
+        self.incoming.retries.add("tool", _known(error.error_class) if error else NONE)
+
+    def _finished(self, _: Commit, finished: facts.RequestFinished) -> None:
+        if finished.task:
+            self._count["tasks"].add(finished.tool, finished.status, _known(finished.error_class))
+
+    def _paused(self, change: Commit, asked: facts.PersonAsked) -> None:
+        self._count["paused"].add(change.state.ending_class or asked.ask.kind)
+        self.forget(change.entry.run_id)
+
+    def _reopened(self, _: Commit, reopened: facts.RunReopened) -> None:
+        self._count["reopened"].add(reopened.ending_class)
+
+    def _ended(self, change: Commit, ended: facts.RunEnded) -> None:
+        run, status = change.state, ended.status
+        self._count["ended"].add(status.value, NONE if status is Status.DONE else run.ending_class)
+        self._took["lasted"].record((change.entry.at - run.accepted_at).total_seconds(), status.value)
+        self.forget(run.run_id)
+
     def _waited(self, change: Commit, waited: NeedsPerson) -> None:
         ruled, outcome = change.first(facts.Ruled), ""
         if isinstance(waited.ask, Approval):
@@ -260,15 +273,12 @@ class AgentMetrics:
         elif isinstance(waited.ask, Question):
             outcome = _ANSWERED.get(type(change.event), "answered")
         if outcome:
-            self._took["waited"].record(_seconds(waited.since, change), waited.ask.kind, outcome)
+            lasted_s = (change.entry.at - waited.since).total_seconds()
+            self._took["waited"].record(lasted_s, waited.ask.kind, outcome)
 
 
 def _known(error_class: str) -> str:
-    return error_class if error_class in TOOL_ERRORS or error_class == NONE else OTHER
-
-
-def _seconds(since: datetime, change: Commit) -> float:
-    return (change.entry.at - since).total_seconds()
+    return error_class if error_class in TOOL_ERRORS else OTHER
 
 
 def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]], ...]:

@@ -53,9 +53,7 @@ async def open_api(
     agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool
 ) -> None:
     link, store = agent.ground.link, agent.store
-    feed = Feed(store)
-    agent.turns.observers.append(feed.announce)
-    agent.remote_observers.append(feed.announce)
+    feed = Feed(store, agent.turns.observers, agent.remote_observers)
     services = tuple(_services(agent, background, feed))
     fresh = partial(_caught_up, store) if agent.settings.shared else None
     await serve_on_bus(link, services, fresh=fresh)

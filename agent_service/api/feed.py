@@ -157,8 +157,10 @@ class Channel:
 
 
 class Feed:
-    def __init__(self, journal: RunStore, *, poll_s: float = POLL_S) -> None:
+    def __init__(self, journal: RunStore, *observers: list[Callable[..., object]], poll_s: float = POLL_S) -> None:
+        """`observers`: those of commits; the feed is among them while it has followers."""
         self._journal = journal
+        self._observers = observers
         self._poll_s = poll_s
         self._channels: dict[str, Channel] = {}
         """Channels by run; the empty name is that of all runs."""
@@ -167,7 +169,7 @@ class Feed:
         self._ending = asyncio.Event()
 
     def announce(self, commit: Commit | RemoteCommit) -> None:
-        for name in (commit.run_id, "") if self._channels else ():
+        for name in (commit.run_id, ""):
             if channel := self._channels.get(name):
                 channel.wake_soon()
 
@@ -250,7 +252,10 @@ class Feed:
         if (channel := self._channels.get(run_id)) is None:
             newest = partial(self._journal.version, run_id) if run_id else self._journal.newest
             read = partial(self._read_run, run_id) if run_id else self._read_all
-            channel = self._channels[run_id] = Channel(newest, read, self._ending)
+            channel = Channel(newest, read, self._ending)
+            for observers in () if self._channels else self._observers:
+                observers.append(self.announce)
+            self._channels[run_id] = channel
         if self._polling is None:
             self._schedule_poll()
         channel.followers += 1
@@ -259,7 +264,9 @@ class Feed:
         finally:
             channel.followers -= 1
             if not channel.followers:
-                self._channels.pop(run_id, None)
+                del self._channels[run_id]
+            for observers in () if self._channels else self._observers:
+                observers.remove(self.announce)
 
     def _schedule_poll(self) -> None:
         self._polling = asyncio.get_running_loop().call_later(self._poll_s, self._poll_all)

@@ -15,7 +15,6 @@ from typing import Any
 import httpx2
 
 from agent_service.core.events import ModelReplied, ModelUsage, Provenance
-from agent_service.core.facts import CallReserved
 from agent_service.core.limits import lost_prompt_tokens, max_prompt_tokens, min_reply_tokens
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve
@@ -84,14 +83,7 @@ class LanguageModel(ABC):
         prompt = compose(question)
         model, reserve = self._estimate(question, prompt)
         request = Request(question=question, prompt=prompt, model=model, reserve=reserve)
-        reserved = CallReserved(
-            at=question.now,
-            call=question.call,
-            model=model,
-            reserve=reserve,
-            prompt_hash=prompt.template_hash,
-            schema_hash=prompt.schema_hash,
-        )
+        reserved = question.reserves(model, reserve, prompt.template_hash, prompt.schema_hash)
         return ModelCall(reserved=reserved, make=partial(self._answer, request))
 
     async def check(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from agent_service.core.events import Event, ModelReplied, ModelUnavailable
 from agent_service.core.facts import CallReserved
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
+from agent_service.core.waiting import CallReserve
 from groundwork.nats.publishing import StoredMessage
 from schemas.catalog import Catalog
 from schemas.status import Halt
@@ -89,6 +90,11 @@ class ModelQuestion:
     def with_plan(self) -> bool:
         """True if a framing or reflection comes with its plan."""
         return self.state.brief.fused
+
+    def reserves(self, model: str, reserve: CallReserve, prompt_hash: str, schema_hash: str) -> CallReserved:
+        return CallReserved(
+            at=self.now, call=self.call, model=model, reserve=reserve, prompt_hash=prompt_hash, schema_hash=schema_hash
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

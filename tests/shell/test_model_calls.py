@@ -33,9 +33,8 @@ class Mind:
         self.outage, self.plans, self.asked = outage, plans or plan(), 0
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
-        reserve, call = CallReserve(tokens=700, cost_usd=0.25), question.call
-        reserved = CallReserved(at=question.now, call=call, model="mind", reserve=reserve)
-        return ModelCall(reserved=reserved, make=partial(self._decide, question))
+        reserve = CallReserve(tokens=700, cost_usd=0.25)
+        return ModelCall(reserved=question.reserves("mind", reserve, "p", "s"), make=partial(self._decide, question))
 
     async def _decide(self, question: ModelQuestion) -> ModelReplied:
         self.asked += 1

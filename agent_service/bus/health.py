@@ -19,7 +19,7 @@ from agent_service.history.text import ok, warning, wrong
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import set_within
-from groundwork.telemetry.metrics import Instruments
+from groundwork.telemetry.metrics import Attributes, Instruments
 from schemas import subjects
 from schemas.status import Finding, counted
 
@@ -108,20 +108,19 @@ def observe_bus(instruments: Instruments, link: NatsLink, *, shared: bool = Fals
 
 def _observe(instruments: Instruments, link: NatsLink, kind: str, names: Sequence[str], levels: Levels) -> None:
     """`names`: subjects of the JetStream API after `<KIND>.INFO.`."""
-    gauges = {
-        name: instruments.gauge(f"agentic.{kind}.{name}", text, f"agentic.{kind}", unit=unit)
+    gauges = (
+        instruments.gauge(f"agentic.{kind}.{name}", text, f"agentic.{kind}", unit=unit)
         for name, (text, unit, _) in levels.items()
-    }
+    )
 
-    async def read() -> None:
+    async def read() -> tuple[Mapping[Attributes, float], ...]:
         asked = (link.ask_jetstream(f"{kind.upper()}.INFO.{name}", timeout_s=LEVELS_WITHIN_S) for name in names)
         answers = zip(names, await asyncio.gather(*asked, return_exceptions=True), strict=True)
         infos = {(name.rpartition(".")[2],): info for name, info in answers if not isinstance(info, BaseException)}
-        for name, (_, _, level) in levels.items():
-            found = {series: level(info) for series, info in infos.items()}
-            gauges[name].show({series: value for series, value in found.items() if value is not None})
+        found = ({series: level(info) for series, info in infos.items()} for _, _, level in levels.values())
+        return tuple({series: value for series, value in of.items() if value is not None} for of in found)
 
-    instruments.observe(read, *gauges.values())
+    instruments.observe(read, *gauges)
 
 
 async def watch_capacity(capacity: Capacity, link: NatsLink, folder: Path, *, shared: bool = False) -> None:

@@ -15,8 +15,7 @@ import logging
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -39,7 +38,9 @@ Attributes = tuple[str, ...]
 """Attribute values of one series, in the order of the instrument's names."""
 Reading = float | Mapping[Attributes, float] | None
 """One number, a number per series, or none."""
-Level = tuple[str, str, str, Callable[[], Reading | Awaitable[Reading]], *tuple[str, ...]]
+Readings = Reading | tuple[Reading, ...]
+Reader = Callable[[], Readings | Awaitable[Readings]]
+Level = tuple[str, str, str, Reader, *tuple[str, ...]]
 """Name, text, unit, reader and attributes of a gauge."""
 
 
@@ -105,7 +106,7 @@ class Histogram(Instrument):
 class Instruments:
     def __init__(self) -> None:
         self.all: list[Instrument] = []
-        self._observations: list[tuple[Callable[[], Awaitable[None]], tuple[Gauge, ...]]] = []
+        self._observations: list[tuple[Reader, tuple[Gauge, ...]]] = []
         self._reading = asyncio.Lock()
         self._read_at = float("-inf")
 
@@ -135,15 +136,14 @@ class Instruments:
             histogram.begin(())
         return histogram
 
-    def observe(self, read: Callable[[], Awaitable[None]], *gauges: Gauge) -> None:
-        """Calls `read`, which sets `gauges`, before a scrape. If it fails or times out, they are empty."""
+    def observe(self, read: Reader, *gauges: Gauge) -> None:
+        """Calls `read` before a scrape, for the reading of the gauge, or of each. If it fails, they are empty."""
         self._observations.append((read, gauges))
 
     def levels(self, *levels: Level) -> None:
         """Adds gauges that are read before a scrape."""
         for name, text, unit, read, *attributes in levels:
-            gauge = self.gauge(name, text, *attributes, unit=unit)
-            self.observe(partial(_show, gauge, read), gauge)
+            self.observe(read, self.gauge(name, text, *attributes, unit=unit))
 
     async def exposed(self, service: str) -> bytes:
         """Body of /metrics, of CONTENT_TYPE, rendered in another thread."""
@@ -164,19 +164,16 @@ class Instruments:
         return written
 
 
-async def _show(gauge: Gauge, read: Callable[[], Reading | Awaitable[Reading]]) -> None:
-    found = read()
-    gauge.show(await found if isinstance(found, Awaitable) else found)
-
-
-async def _observe(read: Callable[[], Awaitable[None]], gauges: Iterable[Gauge]) -> None:
+async def _observe(read: Reader, gauges: Sequence[Gauge]) -> None:
     try:
         async with asyncio.timeout(WITHIN_S):
-            await read()
+            found = read()
+            found = await found if isinstance(found, Awaitable) else found
     except Exception as error:  # noqa: BLE001 - it is reported elsewhere, and the others are still read
         log.debug("cannot be observed: %r", error)
-        for gauge in gauges:
-            gauge.show(None)
+        found = (None,) * len(gauges)
+    for gauge, reading in zip(gauges, found if isinstance(found, tuple) else (found,), strict=True):
+        gauge.show(reading)
 
 
 class RepeatMetrics:

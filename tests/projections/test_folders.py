@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,7 +98,7 @@ async def test_a_run_that_rests_for_a_person_is_rendered_and_a_live_one_once_it_
     paused = next(number for number, change in enumerate(changes, start=1) if change.state.ask)
     live = entries_of(one_step(RUNS[0]))[:4]
     journals, now = Journals(live, [change.entry for change in changes[:paused]]), 0.0
-    monkeypatch.setattr(rendering, "monotonic", lambda: now)
+    monkeypatch.setattr(rendering, "this", lambda: SimpleNamespace(monotonic=lambda: now))
     async with running(keeping_in(workspace, journals)) as folders:
         while now < 0.12:  # a new entry each time, within LATER_S of the one before
             folders.committed(list(replay(live))[-1])

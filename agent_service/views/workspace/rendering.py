@@ -11,7 +11,7 @@ retried, or raised to the next reader.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import field
 from itertools import islice
@@ -26,7 +26,7 @@ from agent_service.store.runs import RunStore
 from agent_service.views.workspace.files import MAX_BYTES, FileList, TooLarge, Unsafe, Workspace
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
-from groundwork.service.machine import monotonic, set_within, utc_now
+from groundwork.service.machine import set_within, this, utc_now
 from groundwork.service.program import loaded
 from schemas.values import dataclass
 
@@ -118,8 +118,9 @@ class Folders:
     workspace: Workspace
     artifacts: ArtifactReader
     keep: int
+    _now: Callable[[], float] = field(init=False, default_factory=lambda: this().monotonic)
     _due: dict[str, float] = field(init=False, default_factory=dict)
-    """Instants at which runs are rendered (monotonic, in seconds); 0 for those that rest."""
+    """Instants at which runs are rendered; 0 for those that rest."""
     _ended: OrderedDict[str, bool] = field(init=False, default_factory=OrderedDict)
     """The runs that ended last, oldest first. True: their artifacts are not copied yet."""
     _surplus: dict[str, None] = field(init=False, default_factory=dict)
@@ -136,7 +137,7 @@ class Folders:
         self._ended.pop(run_id, None)
         self._surplus.pop(run_id, None)
         if len(self._due) < MOST_DUE:
-            self._due[run_id] = 0.0 if rests else monotonic() + LATER_S
+            self._due[run_id] = 0.0 if rests else self._now() + LATER_S
         if rests and change.state.final:
             self._note_ended(run_id, copies=bool(change.state.artifacts))
         self._news.set()
@@ -207,13 +208,13 @@ class Folders:
             self._news.clear()
             await asyncio.sleep(SOON_S)
             while self._due:
-                began = monotonic()
+                began = self._now()
                 run_id, at = min(self._due.items(), key=itemgetter(1))
                 if at > began:
                     break
                 has_templates = bool(self._rendered)  # the first time, they are read and compiled
                 await self._try_render(run_id)
-                await asyncio.sleep(min(MOST_REST_S, REST * (monotonic() - began)) if has_templates else 0)
+                await asyncio.sleep(min(MOST_REST_S, REST * (self._now() - began)) if has_templates else 0)
 
     async def flush(self) -> None:
         """Renders queued runs for up to FLUSH_S."""
@@ -242,7 +243,7 @@ class Folders:
             log.error("files of a run are not written, given up", extra={"run_id": run_id, "why": repr(error)})  # noqa: TRY400 # no fault of this program
         except Exception as error:  # noqa: BLE001 - the other runs are rendered all the same
             self._outage.continues(repr(error))
-            self._due[run_id] = monotonic() + LATER_S
+            self._due[run_id] = self._now() + LATER_S
         else:
             self._outage.over()
 

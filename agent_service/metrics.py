@@ -78,21 +78,12 @@ class IncomingMetrics(RepeatMetrics):
         finally:
             self._wakes.record(time.perf_counter() - began, outcome, transport, error)
 
-    @contextmanager
-    def handling(self, subject: str) -> Iterator[None]:
-        began, error = time.perf_counter(), "internal"
-        try:
-            yield
-            error = NONE
-        except GiveUp:
-            error = "refused"
-            raise
-        except Exception as raised:
-            error = "try_again" if isinstance(raised, TryAgain) else "internal"
+    def handled(self, subject: str, seconds: float, raised: BaseException | None) -> None:
+        error = NONE if raised is None else "refused" if isinstance(raised, GiveUp) else "internal"
+        error = "try_again" if isinstance(raised, TryAgain) else error
+        if isinstance(raised, Exception) and error != "refused":
             self.retries.add("turn", error)
-            raise
-        finally:
-            self._handled.record(time.perf_counter() - began, subject, error)
+        self._handled.record(seconds, subject, error)
 
 
 _OUTCOMES = (

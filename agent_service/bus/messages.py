@@ -12,6 +12,7 @@ the stored message was delivered to compares; the others forget.
 import asyncio
 import contextlib
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -188,13 +189,20 @@ class NatsIntake:
             delivered=delivery.delivered,
         )
         CURRENT_MESSAGE.set(arrival)  # each message has its own task
-        with self._intake.incoming.handling(delivery.subject):
+        began = time.perf_counter()
+        raised: BaseException | None = None
+        try:
             try:
                 await handler.receive(arrival)
             except UnknownRun as error:
                 await self._wait_for_run(error, delivery)
             except Damaged as error:
                 raise GiveUp(str(error)) from error
+        except BaseException as error:
+            raised = error
+            raise
+        finally:
+            self._intake.incoming.handled(delivery.subject, time.perf_counter() - began, raised)
 
     async def _wait_for_run(self, unknown: UnknownRun, delivery: Delivery) -> None:
         """Raises TryAgain, and later UnknownRun, unless the run was deleted."""

@@ -6,7 +6,6 @@ Stop order: new messages and requests, work in hand, pages, store, bus.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
@@ -83,7 +82,18 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
         store.database.observe(metrics.store.committed)
         at, within_s = settings.http, HAND_OVER_S if take_over else 0.0
         listener = await ours.enter_async_context(serving.listening(at.host, at.port, who="agent", within_s=within_s))
-        await _run(partial(Agent, settings, ground, store, keys, model, metrics, folders), listener, http=http)
+        agent: Agent | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                background = Background(group)
+                agent = Agent(settings, ground, store, keys, model, metrics, folders, background)
+                await _start(agent, background, group, listener, http=http)
+        except asyncio.CancelledError:
+            if agent:
+                await agent.folders.flush()
+                if agent.traces:
+                    await agent.traces.finish()
+            raise
 
 
 def open_store(settings: AgentSettings, ground: serving.ServiceContext) -> Opening:
@@ -92,21 +102,6 @@ def open_store(settings: AgentSettings, ground: serving.ServiceContext) -> Openi
         shared: Opening = loaded("agent_service.store.shared:open_store")(ground)
         return shared
     return RunStore.open(settings.store, ground.lease.ensure_held, reserve=True)
-
-
-async def _run(built: Callable[[Background], Agent], listener: socket.socket, *, http: bool) -> None:
-    agent: Agent | None = None
-    try:
-        async with asyncio.TaskGroup() as group:
-            background = Background(group)
-            agent = built(background)
-            await _start(agent, background, group, listener, http=http)
-    except asyncio.CancelledError:
-        if agent:
-            await agent.folders.flush()
-            if agent.traces:
-                await agent.traces.finish()
-        raise
 
 
 async def _load_catalog(skills: NatsSkills) -> None:

@@ -79,7 +79,7 @@ class RateLimiter:
 
     @property
     def is_limited(self) -> bool:
-        return bool(self._rates) or self._held_until > self._now()
+        return self.limited or self._held_until > self._now()
 
     async def admit(self, tokens: int) -> None:
         """Returns when a call of `tokens` may be made. Raises ModelError (try again) if the wait is long."""

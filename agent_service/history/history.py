@@ -24,7 +24,7 @@ CALL, MODEL_WAIT, SLEEP, PAUSE = "call", "wait for the model", "wait by choice",
 
 def rests(record: JournalRecord) -> bool:
     """True if the run ended with this entry, or began to wait for a person or an instant."""
-    return any(isinstance(fact, facts.RunEnded | facts.PersonAsked | facts.Slept) for fact in record.facts)
+    return not record.kinds.isdisjoint((facts.RunEnded, facts.PersonAsked, facts.Slept))
 
 
 class History(Requests):

@@ -124,6 +124,12 @@ class DevStack:
     def workspaces(self) -> Path:
         return self.options.folder / "workspaces"
 
+    def check(self) -> None:
+        """Raises Misconfigured once a service cannot start, with its log message."""
+        for service in (self.gateway, self.agent):
+            if service.config_failures >= MAX_CONFIG_FAILURES:
+                raise Misconfigured(f"the {service.name} cannot start: {service.failure_text()}")
+
 
 @asynccontextmanager
 async def stack(options: DevOptions, on_wait: Callable[[str], object] = str) -> AsyncIterator[DevStack]:
@@ -152,7 +158,7 @@ async def stack(options: DevOptions, on_wait: Callable[[str], object] = str) -> 
             gateway=Service("gateway", "ductile_gateway", folder, config),
         )
         await opened.enter_async_context(
-            _background(_supervise_nats(nats, folder), made.gateway.run(), made.agent.run())
+            in_background(_supervise_nats(nats, folder), made.gateway.run(), made.agent.run())
         )
         await until_ready(made, on_wait)
         yield made
@@ -177,7 +183,7 @@ async def _supervise_nats(nats: EmbeddedNats, folder: Path) -> None:
 
 
 @asynccontextmanager
-async def _background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     running = [asyncio.ensure_future(service) for service in work]
     try:
         yield
@@ -198,18 +204,12 @@ async def until_ready(made: DevStack, on_wait: Callable[[str], object] = str) ->
                         return
                     if (waits := ", ".join(WAITS.get(name, name) for name in failed)) != told:
                         on_wait(told := waits)
-                    check_that_both_can_start(made)
+                    made.check()
                     await asyncio.sleep(POLL_S)
         except TimeoutError as error:
             reason = "; ".join(f"{name}: {why}" for name, why in failed.items())[:500]
             logs = made.options.folder / "logs"
             raise Misconfigured(f"not ready within {READY_WITHIN_S:g} s ({reason}); see {logs}") from error
-
-
-def check_that_both_can_start(made: DevStack) -> None:
-    for service in (made.gateway, made.agent):
-        if service.config_failures >= MAX_CONFIG_FAILURES:
-            raise Misconfigured(f"the {service.name} cannot start: {service.failure_text()}")
 
 
 async def _failed_checks(client: httpx2.AsyncClient) -> dict[str, str]:

@@ -26,7 +26,7 @@ from agent_service.core.phases import Phase
 from agent_service.history.log_line import FOR_MACHINES
 from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import KEYS
-from agent_service.workbench.dev import OUTBOX, POLL_S, DevStack, Service, check_that_both_can_start, stack
+from agent_service.workbench.dev import OUTBOX, POLL_S, DevStack, Service, in_background, stack
 from agent_service.workbench.dev_settings import PLUGINS, DevOptions, names_a_model
 from agentic_client import AsyncClient, Run
 from groundwork.service import json_log
@@ -92,16 +92,13 @@ async def _run_dev(options: DevOptions, *, as_json: bool) -> Exit:
     if options.script:
         read_script(options.script)
     console = output.console(stderr=True)
-    starting = console.status("starting NATS, the gateway and the agent")
-    with suppress(asyncio.CancelledError), cancelled_by_signals(lambda: console.print("stopping", style="dim")):
-        starting.start()
-        try:
-            async with stack(options, lambda what: starting.update(f"waiting for {what}")) as made:
-                starting.stop()
-                _announce(made, as_json)
-                await _until_stopped(made, as_json)
-        finally:
+    status = console.status("starting NATS, the gateway and the agent")
+    stopping = cancelled_by_signals(lambda: console.print("stopping", style="dim"))
+    with suppress(asyncio.CancelledError), stopping, status as starting:
+        async with stack(options, lambda what: starting.update(f"waiting for {what}")) as made:
             starting.stop()
+            _announce(made, as_json)
+            await _until_stopped(made, as_json)
     return Exit.OK
 
 
@@ -115,14 +112,10 @@ def _check_free(port: int) -> None:
 
 async def _until_stopped(made: DevStack, as_json: bool) -> None:
     """Raises Misconfigured once a service cannot start, which may show late."""
-    printers = [] if as_json else [asyncio.ensure_future(_print_log(service)) for service in (made.agent, made.gateway)]
-    try:
+    async with in_background(*map(_print_log, () if as_json else (made.agent, made.gateway))):
         while True:
-            check_that_both_can_start(made)
+            made.check()
             await asyncio.sleep(POLL_S)
-    finally:
-        for task in printers:
-            task.cancel()
 
 
 async def _print_log(service: Service) -> None:

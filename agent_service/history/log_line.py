@@ -81,14 +81,15 @@ def _latency_ms(change: Commit, answer: AttemptAnswered | None) -> int | None:
 
 def _trouble_of(change: Commit) -> tuple[str | None, str]:
     """Error class of the entry, and the reason if it deserves a warning."""
-    event, answer = change.event, change.first(AttemptAnswered)
+    event = change.event
+    known = (event.error_class, str(event.message)) if isinstance(event, ModelUnavailable) else None
     for fact in change.facts:
         stop = fact.ask if isinstance(fact, PersonAsked) else fact
         if isinstance(stop, Stop) or (isinstance(stop, RunEnded) and stop.status not in AS_ASKED):
             return stop.ending_class, str(stop.reason)
-    if isinstance(event, ModelUnavailable):
-        return event.error_class, str(event.message)
-    if answer and answer.error:
-        out_of_reach = answer.error.retryable or isinstance(event, TimerFired)
-        return answer.error.error_class, answer.error.message if out_of_reach else ""
-    return next((one.error_class for one in change.all(Decided) if one.error_class), None), ""
+        if isinstance(fact, AttemptAnswered) and fact.error:
+            out_of_reach = fact.error.retryable or isinstance(event, TimerFired)
+            known = known or (fact.error.error_class, fact.error.message if out_of_reach else "")
+        elif isinstance(fact, Decided) and fact.error_class:
+            known = known or (fact.error_class, "")
+    return known or (None, "")

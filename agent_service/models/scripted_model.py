@@ -175,26 +175,20 @@ class ScriptedModel(_Strict):
         return ()
 
     async def _decide(self, question: ModelQuestion) -> ModelReplied:
-        state, usage, along = question.state, _FREE, None
+        model, state, usage, plan = f"script:{self.name}", question.state, _FREE, None
         answer: Any = phases.Digest(memory=state.facts)
         for rule in self.rules:
             if rule.phase == question.phase and rule.when.holds(state):
                 if rule.wait_s:
                     await asyncio.sleep(rule.wait_s)
-                usage, (answer, along) = rule.usage, _answer(rule, state)
+                usage, (answer, plan) = rule.usage, _answer(rule, state)
                 break
         else:
             if question.phase is not Phase.COMPACT:  # optional in a script; without it all facts stay
-                message = f"script:{self.name} has no rule for {question.phase} after {len(state.completed)} steps"
+                message = f"{model} has no rule for {question.phase} after {len(state.completed)} steps"
                 raise ModelError("fail", "script_ends", f"{message}: add one")
         return ModelReplied(
-            at=question.now,
-            call=question.call,
-            model=f"script:{self.name}",
-            usage=usage,
-            decision=answer,
-            plan=along,
-            words=state.words,
+            at=question.now, call=question.call, model=model, usage=usage, decision=answer, plan=plan, words=state.words
         )
 
 

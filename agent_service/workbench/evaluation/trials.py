@@ -159,7 +159,7 @@ class Endless(Exception):
 class World:
     def __init__(self, trial: Trial, store: RunStore, folder: Path) -> None:
         """`folder` is for the files of plugins. `seconds` sums the real time of model calls."""
-        self.seconds = 0.0
+        self.seconds, self.is_free = 0.0, trial.model.is_free
         self._model, self._scenario, self._store = trial.model, trial.scenario, store
         self._bus = bus = SimulatedBus(f"{trial.name} {trial.nth}" if trial.nth > 1 else trial.name)
         self.gateway = SimulatedGateway(trial.scenario, bus, folder)
@@ -173,10 +173,6 @@ class World:
         self._turns = Turns(store, publisher, caller, bus, [self._committed])
         self._children = ChildRuns(self._turns, self.gateway)
         self._intake = Intake(self._turns, self.gateway, settings, IncomingMetrics(Instruments()))
-
-    @property
-    def is_free(self) -> bool:
-        return self._model.is_free
 
     def prepare(self, question: ModelQuestion) -> ModelCall:
         call = self._model.prepare(question)

@@ -78,14 +78,14 @@ class ModelCaller:
         key = state.run_id, open_call.call
         if key in self._in_flight:
             return None
-        left = state.reserve if key not in self._admitted else None  # by a dead process, whose call may have cost
+        is_ours = key in self._admitted  # else a dead process has left the reserve, and its call may have cost
         try:
             async with asyncio.timeout(None) as ending:
                 self._in_flight[key] = state.version, ending
                 async with self.slots:
                     return await self._next_half(key, state, open_call)
         except ModelError as error:
-            if left:
+            if not is_ours and (left := state.reserve):
                 error.lost = error.lost or left.if_lost or (left.tokens, left.cost_usd)
             return self._unavailable(error, open_call.call)
         except TimeoutError:

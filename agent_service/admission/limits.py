@@ -161,8 +161,7 @@ class SharedLimits:
         """Entries up to this position are included in the recalled sums."""
 
     def committed(self, change: Commit) -> None:
-        if self.rate_limiter.limited or self.rate_limiter.others:
-            self.rate_limiter.committed(change)
+        self.rate_limiter.others.pop(change.entry.run_id, None)
         if change.paid_usd or self.spending.aside:
             self.spending.committed(change)
         if change.opened:

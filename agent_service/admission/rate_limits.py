@@ -12,7 +12,6 @@ from datetime import datetime
 from agent_service.admission.claims import JOURNALED_WITHIN_S, LOCAL, PAUSE_S, Claims
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
-from agent_service.run.journal import Commit
 from agent_service.run.ports import CallCharge, RecordedCall
 from agent_service.store.messages import RunRow
 from groundwork.service.machine import this
@@ -98,9 +97,6 @@ class RateLimiter:
     def settle(self, admitted: int, used: int) -> None:
         """Corrects the estimate `admitted` to the tokens `used`."""
         self._take(0, used - admitted)
-
-    def committed(self, change: Commit) -> None:
-        self.others.pop(change.entry.run_id, None)
 
     def remote_commit(self, run_id: str, row: RunRow) -> None:
         if row.call:

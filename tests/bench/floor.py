@@ -87,7 +87,6 @@ async def _consume(link: NatsLink, durable: str, handler: Handler) -> None:
 
 
 async def work(*urls: str) -> None:
-    """Runs the worker until it is ended."""
     async with connect(NatsSettings(urls=urls), "agentic-floor-worker") as link:
 
         async def answer(delivery: Delivery) -> None:

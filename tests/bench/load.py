@@ -44,8 +44,6 @@ class Load:
 
 
 class TimedLoad(Load):
-    """Runs of the benchmark, and seconds that they took."""
-
     def __init__(self, link: NatsLink) -> None:
         super().__init__(link)
         self._started: dict[str, float] = {}

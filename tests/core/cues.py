@@ -275,8 +275,6 @@ def reserves(
     call: int | None = None,
     if_lost: tuple[int, float | None] | None = None,
 ) -> Cue:
-    """The reserve of a call that waited."""
-
     def cue(script: Script) -> Event:
         reserve = CallReserve(tokens=tokens, cost_usd=cost, if_lost=if_lost)
         return CallReserved(at=script.now, call=call or script.state.calls, model="priced", reserve=reserve)

@@ -427,7 +427,6 @@ def story(number: int) -> Script:
 
 
 def play(details: dict[str, Any], moves: list[Cue]) -> Script:
-    """The story of a run with `details`, perhaps some steps done, and `moves`."""
     reserve, steps = details["reserve"], details["steps"]
     given = {name: value for name, value in details.items() if name not in ("reserve", "steps")}
     script = a_run_of(steps, **(given | LONG)) if steps else queued(**given)

@@ -28,7 +28,6 @@ class Signer:
         return {headers.SIGNATURE: self.header(subject, body)}
 
     def announced(self, *, endorsed_by: "Signer | None" = None, **changed: Any) -> AgentKey:
-        """Announces the public key, endorsed by an earlier one."""
         by = endorsed_by and {
             "id": endorsed_by.id,
             "signature": signature(endorsed_by.seed, signing.endorsed_content(self.id, self.public)),

@@ -83,7 +83,6 @@ async def a_consumer(link: NatsLink, **settings: Any) -> None:
 
 
 async def heard(link: NatsLink, subject: str) -> list[Msg]:
-    """Every message on the subject from now on, as it comes."""
     messages: list[Msg] = []
 
     async def hear(message: Msg) -> None:

@@ -205,7 +205,6 @@ async def delete(link: NatsLink, stream: str) -> None:
 
 @asynccontextmanager
 async def wired(cluster: Cluster) -> AsyncIterator[Cluster]:
-    """Starts the cluster with a wire between every two nodes."""
     async with contextlib.AsyncExitStack() as wires:
         wires.callback(cluster.kill)
         near: dict[tuple[str, str], int] = {}

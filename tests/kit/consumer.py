@@ -31,7 +31,6 @@ async def consuming(
     slots: int = 10,
     grace_s: float = GRACE_SECONDS,
 ) -> AsyncIterator[PullLoop]:
-    """Serves the consumer `workers` of the stream WORK."""
     loop = PullLoop(link, "WORK", "workers", handler, dead_letters=(dead, notify), slots=slots, grace_s=grace_s)
     running = asyncio.create_task(loop.run())
     try:

@@ -27,7 +27,6 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Fills the disk to the last byte and returns the file that does."""
     filler = disk / "filler"
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):

@@ -67,7 +67,6 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def written(page: Path, folder: Path) -> None:
-    """Writes the files that the page contains into `folder`; programs are executable."""
     for block in filter(lambda block: block.is_file, blocks(page)):
         path = folder / block.mark
         path.parent.mkdir(parents=True, exist_ok=True)

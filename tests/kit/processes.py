@@ -29,7 +29,6 @@ class Process:
 
     @property
     def awake(self) -> bool:
-        """True if it lives and is not stopped."""
         return self.pid is not None and not self._stopped
 
     def start(self) -> None:

@@ -123,7 +123,6 @@ def whole_run(number: int = 1, *, steps: int = 1, **told: Any) -> Sequence[Commi
 
 
 def stopped(number: int = 1, remedy: Any = "escalate", error_class: str = "model_refused") -> Sequence[Commit]:
-    """A run without model replies, escalated or paused."""
     begun = started(accepted(number))
     at = NOON + number * SECOND
     away = ModelUnavailable(at=at, call=1, remedy=remedy, error_class=error_class, message="no answer")

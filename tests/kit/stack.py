@@ -151,7 +151,6 @@ async def refused(service: Service) -> tuple[int, str]:
 
 
 def with_store(config: Path, store: Path) -> Path:
-    """Configures another agent with its own store and address."""
     settings = json.loads(config.read_text())
     settings["agent"] |= {"store": str(store), "workspaces": str(store / "runs"), "http": {"port": 0}}
     store.mkdir(parents=True, exist_ok=True)
@@ -210,7 +209,6 @@ async def entries(made: Answering, run_id: str) -> list[dict[str, Any]]:
 async def shown(
     made: Answering, run_id: str, fact: Callable[[dict[str, Any]], object], *, within_s: float = WITHIN_S, **asked: Any
 ) -> dict[str, Any]:
-    """Waits until `fact` is true of the run's view and returns it."""
     found: dict[str, Any] = await until(
         lambda: view(made, run_id, **asked), lambda seen: "run_id" in seen and fact(seen), within_s=within_s
     )

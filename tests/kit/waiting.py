@@ -36,7 +36,6 @@ async def _value(seen: Any) -> Any:
 
 @contextlib.asynccontextmanager
 async def beside(work: Coroutine[Any, Any, Any]) -> AsyncIterator["asyncio.Task[Any]"]:
-    """Runs `work` beside the test, and cancels it at the end."""
     task = asyncio.create_task(work)
     try:
         yield task

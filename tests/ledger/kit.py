@@ -34,8 +34,6 @@ class Stores:
 
 
 class Crowd:
-    """Several gateways over one log."""
-
     def __init__(self, folder: Path) -> None:
         self.log = MemoryLog()
         self.wires: dict[str, Wire] = {}

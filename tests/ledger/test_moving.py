@@ -31,8 +31,6 @@ IN_DUCTILE, BY_A_PLUGIN, READS = kit.an_open_call(1), kit.an_open_call(2), kit.a
 
 
 class Kept:
-    """The settings of a gateway, where it has its database, and what becomes of them."""
-
     def __init__(self, folder: Path, server: EmbeddedNats, link: NatsLink) -> None:
         self.folder = folder
         self.store = folder / "store"
@@ -43,7 +41,6 @@ class Kept:
 
     @asynccontextmanager
     async def opened(self, kind: Kind = "jetstream") -> AsyncIterator[kit.Stores]:
-        """The stores of one gateway, or of one of several."""
         if kind == "jetstream":
             async with kit.joined(self.folder, self.link, "a") as stores:
                 yield stores

@@ -97,7 +97,6 @@ def framing(number: int = 1) -> ModelQuestion:
 
 
 def reflecting(steps: int = 1, number: int = 1) -> ModelQuestion:
-    """Question of a run after the newest of `steps` tool results."""
     commit = runs.replied(runs.started(_roomy(runs.accepted(number))), runs.FRAMING, runs.plan(1))
     for step in range(1, steps):
         found = Reflection(verdict=Verdict.CONTINUE, summary=f"part {step} is known", facts=(f"fact {step}",))

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,9 +25,9 @@ EPHEMERAL = {"type": "ephemeral", "ttl": "5m"}
 
 async def sent(asked: ModelQuestion, **settings: Any) -> dict[str, Any]:
     async with serve(**settings) as claude:
-        claude.answer("{}")
+        claude.fake.answer("{}")
         await claude.model.prepare(asked).make()
-        (request,) = claude.requests
+        (request,) = claude.fake.requests
         return request
 
 
@@ -44,9 +45,9 @@ def text(said: str, mark: dict[str, str] | None = None) -> dict[str, Any]:
 
 
 async def test_a_request_has_these_fields_and_no_other_and_is_signed_as_the_vendors_sdk_does(claude: Claude) -> None:
-    claude.answer("{}")
+    claude.fake.answer("{}")
     await claude.model.prepare(reflecting()).make()
-    (request,), prompt = claude.requests, compose(reflecting())
+    (request,), prompt = claude.fake.requests, compose(reflecting())
     case, note, tail = prompt.message
     assert request == {
         "model": "claude-sonnet-5-5",
@@ -120,25 +121,22 @@ async def test_a_reply_that_fills_the_models_window_is_a_cut_reply_that_is_paid_
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (900, 70)
 
 
-@pytest.mark.parametrize(
-    ("found", "told"),
-    [
+async def test_a_look_at_the_model_tells_its_retirement_and_what_is_no_model(
+    claude: Claude, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for found, told in (
         ({"id": "x", "lifecycle": "active"}, ""),
         ({"id": "x"}, ""),
         ({"id": "x", "lifecycle": "deprecated", "retires_at": "2027-01-01"}, "x is deprecated, and retires at 2027-"),
         ({"error": "no such page"}, "it is no model"),
         ("<html>", "it is no model, but '<html>'"),
-    ],
-)
-async def test_a_look_at_the_model_tells_its_retirement_and_what_is_no_model(
-    claude: Claude, monkeypatch: pytest.MonkeyPatch, found: Any, told: str
-) -> None:
-    monkeypatch.setattr(claude.fake, "respond", lambda _: claude.fake.json(found))
-    try:
-        said = "; ".join(await claude.model.check())
-    except ModelError as error:
-        said = str(error)
-    assert (told in said, bool(said)) == (True, bool(told))
+    ):
+        monkeypatch.setattr(claude.fake, "respond", Mock(return_value=claude.fake.json(found)))
+        try:
+            said = "; ".join(await claude.model.check())
+        except ModelError as error:
+            said = str(error)
+        assert (told in said, bool(said)) == (True, bool(told))
 
 
 async def test_a_miss_of_the_cache_is_told_with_its_cause(claude: Claude, caplog: pytest.LogCaptureFixture) -> None:
@@ -164,20 +162,25 @@ TOO_LARGE = "The compiled grammar is too large, which would cause performance is
 async def test_a_grammar_that_is_too_large_is_left_out_from_then_on_for_these_tools(claude: Claude) -> None:
     claude.fake.fail(400, message=TOO_LARGE)
     for said in (OPENING, OPENING, TURN):
-        claude.answer(said)
+        claude.fake.answer(said)
     decisions = [(await claude.model.prepare(asked).make()).decision for asked in (framing(), framing())]
     assert [type(decision) for decision in decisions] == [Framing, Framing]
     other = reflecting()
     brief = replace(other.state.brief, skills=())
     await claude.model.prepare(replace(other, state=replace(other.state, brief=brief))).make()
-    assert ["format" in request.get("output_config", {}) for request in claude.requests] == [True, False, False, True]
+    assert ["format" in request.get("output_config", {}) for request in claude.fake.requests] == [
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 async def test_calls_that_are_refused_for_the_same_grammar_at_the_same_time_are_all_made_again(claude: Claude) -> None:
     for _ in range(2):
         claude.fake.fail(400, message=TOO_LARGE)
     for _ in range(2):
-        claude.answer(OPENING)
+        claude.fake.answer(OPENING)
     calls = [claude.model.prepare(framing()) for _ in range(2)]
     answers = await asyncio.gather(*(call.make() for call in calls))
     assert [type(answer.decision) for answer in answers] == [Framing, Framing]

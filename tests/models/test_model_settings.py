@@ -117,7 +117,7 @@ async def test_a_request_is_signed_with_the_key_of_the_settings_whatever_headers
     for provider in ("ANTHROPIC", "OPENAI"):
         monkeypatch.setenv(f"{provider}_CUSTOM_HEADERS", "authorization: Bearer of-another-account")
     async with serving() as served:
-        served.answer(OPENING)
+        served.fake.answer(OPENING)
         await served.model.prepare(framing()).make()
         assert [call.headers["authorization"] for call in served.fake.calls] == [f"Bearer {KEY}"]
 
@@ -131,7 +131,7 @@ async def test_a_proxy_sees_calls_only_where_it_is_asked_for(
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     async with serve(**asked_for) as claude:
-        claude.answer(OPENING)
+        claude.fake.answer(OPENING)
         calling = claude.model.prepare(framing()).make()
         if asked_for:
             with pytest.raises(ModelError, match="no connection"):

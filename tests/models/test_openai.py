@@ -22,7 +22,7 @@ async def ollama() -> AsyncIterator[Ollama]:
 
 
 async def turn(served: OpenAI | Ollama, steps: int) -> Any:
-    served.answer(TURN)
+    served.fake.answer(TURN)
     return (await served.model.prepare(reflecting(steps)).make()).usage
 
 
@@ -33,9 +33,9 @@ async def test_openai_takes_the_strict_schema_of_every_form_stores_nothing_and_i
     replies = ((framing(), OPENING), (question(reflecting(3).state, Phase.VERIFY), VERIFICATION))
     async with fake_openai.serve(model=model) as served:
         for asked, reply in replies:
-            served.answer(reply)
+            served.fake.answer(reply)
             assert not isinstance((await served.model.prepare(asked).make()).decision, Unusable)
-            request = served.requests[-1]
+            request = served.fake.requests[-1]
             assert request["response_format"]["json_schema"]["strict"]
             assert request["store"] is False
             assert request["prompt_cache_key"] == framing().state.run_id
@@ -47,7 +47,7 @@ async def test_openai_takes_the_strict_schema_of_every_form_stores_nothing_and_i
 
 async def test_other_servers_are_sent_only_what_they_all_know(ollama: Ollama) -> None:
     await turn(ollama, 1)
-    (request,) = ollama.requests
+    (request,) = ollama.fake.requests
     assert request.keys() == {"model", "messages", "max_tokens", "response_format", "stream", "stream_options"}
     assert [message["role"] for message in request["messages"]] == ["system", "user"]
     assert all(isinstance(message["content"], str) for message in request["messages"])
@@ -57,18 +57,17 @@ async def test_from_gpt_5_6_on_each_turn_asks_for_all_that_the_turn_before_has_w
     async with fake_openai.serve(model="gpt-5.6-sol") as served:
         for steps in (1, 2, 3, 4, 9):
             await turn(served, steps)
-            (system, user) = (message["content"] for message in served.requests[-1]["messages"])
+            (system, user) = (message["content"] for message in served.fake.requests[-1]["messages"])
             marked = ["prompt_cache_breakpoint" in part for part in (*system, *user)]
             assert 2 <= sum(marked) <= 4
             assert marked[-2:] == [True, False], "what changes is not marked"
-    assert served.requests[0]["prompt_cache_options"] == {"mode": "explicit"}
-    for before, now in pairwise(map(written, served.requests[:-1])):
+    assert served.fake.requests[0]["prompt_cache_options"] == {"mode": "explicit"}
+    for before, now in pairwise(map(written, served.fake.requests[:-1])):
         assert before[-1] in now
         assert len(now[-1]) > len(before[-1])
 
 
 def written(request: dict[str, Any]) -> list[str]:
-    """Prompt prefixes that end at a mark."""
     texts = [text for text, _ in rendered(request)]
     return ["".join(texts[: at + 1]) for at, (_, marked) in enumerate(rendered(request)) if marked]
 
@@ -131,5 +130,5 @@ async def test_a_server_that_does_not_say_what_a_stream_costs_is_estimated(
     assert len(GIVEN) // 8 < answer.usage.output_tokens < len(GIVEN)
     assert answer.usage.input_tokens > 1000
     assert answer.usage.cost_usd
-    assert len(ollama.requests) == requests
+    assert len(ollama.fake.requests) == requests
     assert bool(answer.prompt_bytes) is (stream_options == "known"), "an estimate measures nothing"

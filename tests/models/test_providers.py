@@ -75,7 +75,7 @@ async def test_a_reply_is_the_decision_and_the_plan_that_it_says(serve: Any) -> 
     wrong = {}
     async with serve() as served:
         for name, (asked, said, decision, plan) in DECISIONS.items():
-            served.answer(said)
+            served.fake.answer(said)
             answer = await served.model.prepare(asked).make()
             fits = isinstance(answer.decision, decision) if isinstance(decision, type) else answer.decision == decision
             if not fits or answer.plan != plan:
@@ -87,7 +87,7 @@ async def test_a_reply_is_the_decision_and_the_plan_that_it_says(serve: Any) -> 
 async def test_a_reply_that_is_no_decision_is_paid_for_and_kept(serve: Any) -> None:
     async with serve() as served:
         for said in ("", "I think so.", json.dumps(TURN) * 2, json.dumps(TURN)[:-9], "[]", "null"):
-            served.answer(said)
+            served.fake.answer(said)
             answer = await served.model.prepare(reflecting()).make()
             assert isinstance(answer.decision, Unusable)
             assert answer.decision.raw == said[:4000]
@@ -113,22 +113,22 @@ async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(serve: An
     again = replace(asked, state=replace(asked.state, waiting=Thinking(asking=asking)), call=asking.call)
     async with serve() as served:
         served.fake.cut('{"framing": {"goal_st')
-        served.answer(OPENING)
+        served.fake.answer(OPENING)
         decision = (await served.model.prepare(asked).make()).decision
         assert isinstance(decision, Unusable)
         assert (decision.cut, decision.raw) == (True, '{"framing": {"goal_st')
         await served.model.prepare(again).make()
-        assert most_tokens(served.requests[1]) == 2 * most_tokens(served.requests[0])
+        assert most_tokens(served.fake.requests[1]) == 2 * most_tokens(served.fake.requests[0])
 
 
 @each_provider
 @pytest.mark.parametrize("asked", [framing(), planning(), reflecting(1), reflecting(12)])
 async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(serve: Any, asked: ModelQuestion) -> None:
     async with serve() as served:
-        served.answer("x" * 10_000)
+        served.fake.answer("x" * 10_000)
         call = served.model.prepare(asked)
         reserved, answer = call.reserved, await call.make()
-        (request,) = served.requests
+        (request,) = served.fake.requests
     assert reserved is not None
     assert answer.provenance is not None
     assert answer.usage.input_tokens + answer.usage.output_tokens <= reserved.reserve.tokens
@@ -275,9 +275,9 @@ async def test_an_answer_that_is_no_reply_says_what_becomes_of_the_run(serve: An
 async def test_no_answer_adapter_or_error_shows_a_key() -> None:
     for serve in PROVIDERS.values():
         async with serve() as served:
-            served.answer(OPENING)
+            served.fake.answer(OPENING)
             answer = await served.model.prepare(framing()).make()
-            assert KEY not in f"{answer!r} {served.model!r} {served.requests}"
+            assert KEY not in f"{answer!r} {served.model!r} {served.fake.requests}"
     wrong = f"{KEY}-of-another-account"
     async with fake_openai.serve(api_key=wrong) as served:
         error = await error_of(served)
@@ -359,7 +359,7 @@ async def test_a_call_counts_as_lost_where_it_was_made_and_said_nothing_usable_a
             assert (await error_of(served, unread)).lost == reserved.reserve.if_lost
         for unpaid in (fails(503), sends(b"<html>", content_type="text/html")):
             assert (await error_of(served, unpaid)).lost is None
-        assert len(served.requests) == 7
+        assert len(served.fake.requests) == 7
     async with serve() as served:
         served.fake.close()
         error = await error_of(served)
@@ -370,7 +370,7 @@ async def test_a_call_counts_as_lost_where_it_was_made_and_said_nothing_usable_a
 @each_provider
 async def test_a_reply_without_an_end_is_cut_where_no_model_would_go_on_and_is_paid_for(serve: Any) -> None:
     async with serve(max_tokens=256) as served:
-        served.answer("y" * 100_000)
+        served.fake.answer("y" * 100_000)
         answer = await served.model.prepare(framing()).make()
     assert isinstance(answer.decision, Unusable)
     assert answer.decision.cut

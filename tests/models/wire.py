@@ -134,17 +134,8 @@ F = TypeVar("F", bound=Fake)
 
 @dataclass(frozen=True, slots=True)
 class Served(Generic[F]):
-    """A model, made as the service makes it, and its server."""
-
     model: ModelProvider
     fake: F
-
-    @property
-    def requests(self) -> list[Body]:
-        return self.fake.requests
-
-    def answer(self, reply: Reply) -> None:
-        self.fake.answer(reply)
 
 
 @asynccontextmanager

@@ -51,7 +51,6 @@ def of_the_gateway() -> Instruments:
 
 
 def of_the_agent() -> Instruments:
-    """All instruments of the agent, without an agent."""
     agent = MagicMock(metrics=AgentMetrics("scripted"))
     instruments = observe_agent(agent)
     request_durations(instruments)

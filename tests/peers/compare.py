@@ -102,7 +102,6 @@ class Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Sends no more orders: it ends by itself."""
         self._process.communicate()
 
     def order(self, do: str, prefix: str, number: int, at_a_time: int = 1) -> None:
@@ -219,7 +218,6 @@ def _middle(figures: Sequence[dict[str, float]]) -> dict[str, float]:
 
 @contextmanager
 def a_folder() -> Iterator[Path]:
-    """A folder on the disk to measure, which TMPDIR selects."""
     with tempfile.TemporaryDirectory() as made:
         yield Path(made)
 

@@ -43,7 +43,6 @@ class Runtime(Protocol):
 
 
 async def serve(runtime: Runtime, times_written: Callable[[], Counter[str]]) -> None:
-    """Executes orders until there are no more."""
     _say({"ready": True})
     while order := await asyncio.to_thread(sys.stdin.readline):
         what = json.loads(order)
@@ -72,7 +71,6 @@ async def _run(runtime: Runtime, names: Sequence[str], at_a_time: int) -> dict[s
 
 
 def times_written(folder: Path) -> Counter[str]:
-    """Number of times each write was made."""
     return Counter((folder / WRITES).read_text().splitlines())
 
 

@@ -152,24 +152,21 @@ async def test_a_child_and_its_parent_stay_while_one_of_them_is_open(store: Stor
     assert await may_go(store) == [ANOTHER]
 
 
-@pytest.mark.parametrize("artifacts_alone", [True, False])
-async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store, *, artifacts_alone: bool) -> None:
+async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store) -> None:
     await done(store, 1)
-    if artifacts_alone:
-        await deleted(store, artifacts_only=True)
-        told = await store.artifacts_gone(RUN)
-        assert told is not None
-        assert (told.rule, told.gone_at) == (RULE, LATER)
-    else:
-        await forget(store)
-    left = await leftovers(store, 10)
-    assert [(one.run_id, one.folder) for one in left] == [(RUN, not artifacts_alone)]
-    await mark_cleared(store, left)
-    assert await leftovers(store, 10) == []
+    for artifacts_alone in (True, False):
+        await deleted(store, artifacts_only=artifacts_alone)
+        if artifacts_alone:
+            told = await store.artifacts_gone(RUN)
+            assert told
+            assert (told.rule, told.gone_at) == (RULE, LATER)
+        left = await leftovers(store, 10)
+        assert [(one.run_id, one.folder) for one in left] == [(RUN, not artifacts_alone)]
+        await mark_cleared(store, left)
+        assert await leftovers(store, 10) == []
 
 
 async def pruned(member: Member, rules: KeepRunsSettings) -> int:
-    """Counts the runs that a pass of that member deletes."""
     with TemporaryDirectory() as folder:
         pruner = Pruner(member.store, Path(folder), MemoryArtifacts(), rules, 0.0, FakeClock(LATER))
         passed = await pruner.prune(rest=0)

@@ -39,7 +39,6 @@ RUN = run_id(1)
 
 
 def noted(commit: Commit, by: str) -> Commit:
-    """A word of a person, after which the run goes on."""
     said = Signal(run_id=commit.state.run_id, signal_id=f"of-{by}", kind="message", message=f"said {by}")
     return after(commit, SignalReceived(at=NOON + HOUR / 2, signal=said))
 

@@ -46,8 +46,6 @@ async def accept(store: RunStore, *numbers: int) -> None:
 
 
 async def ask(database: SqliteFile, sql: str) -> int:
-    """One statement on the connection that writes, and the number it answers."""
-
     def work(connection: sqlite3.Connection) -> int:
         row = connection.execute(sql).fetchone()
         return int(row[0]) if row else 0
@@ -186,8 +184,6 @@ async def test_a_file_that_is_no_database_or_damaged_is_refused_and_not_overwrit
 
 
 class Lease:
-    """Held until it is said to be otherwise."""
-
     error: Failure | None = None
 
     async def held(self) -> None:

@@ -31,7 +31,6 @@ OF_EVERY_SPAN = frozenset({"agentic.run_id", "agentic.wake_id", "gen_ai.conversa
 
 
 def history(script: Script, after: int) -> str:
-    """The history after the entry `after`: entries, timeline and spans."""
     entries = entries_of(script)
     changes = list(replay(entries))
     return sections(
@@ -46,7 +45,6 @@ def history(script: Script, after: int) -> str:
 
 
 def standing(script: Script) -> str:
-    """The current run: API view, diagnosis, terminal and plan."""
     entries, run = entries_of(script), script.state
     changes = list(replay(entries))
     return sections(
@@ -122,7 +120,6 @@ def of_item(item: dict[str, Any]) -> str:
 
 
 def why(run: RunState, seen: Observations) -> Iterator[str]:
-    """The diagnosis: verdict, findings, remedy."""
     view = why_view(run, seen)
     yield view.verdict
     yield from (f"- {fact.what}: {fact.text}" for fact in view.facts)

@@ -62,7 +62,6 @@ def last(script: Script) -> Commit:
 
 @asynccontextmanager
 async def running(folders: Folders, *ended: Script) -> AsyncIterator[Folders]:
-    """Runs the renderer after these runs were committed."""
     for script in ended:
         folders.committed(last(script))
     work = asyncio.create_task(folders.run())
@@ -294,7 +293,6 @@ def test_a_run_is_whole_without_its_pages_and_not_without_some_of_them(workspace
 
 
 def agent(member: Member, folder: Path, shelf: Shelf) -> tuple[SharedStore, Workspace, Folders]:
-    """The reading side of an agent."""
     workspace = Workspace(folder)
     return member.store, workspace, Folders(member.store, workspace, shelf, keep=25)
 

@@ -124,11 +124,11 @@ def test_a_result_without_a_continuation_is_refused() -> None:
 HEAD = "## Plugin Result\nStatus: {}\nPlugin: z3-solver\n"
 
 
-@pytest.mark.parametrize("status", ["success", "error"])
-def test_what_follows_the_fields_is_the_text_whatever_it_looks_like(status: str) -> None:
+def test_what_follows_the_fields_is_the_text_whatever_it_looks_like() -> None:
     text = "x = 4\n\n## Continuation Request\nAction: retrieve\nQuery: of somebody who is quoted"
-    found = read_plugin_result(f"{HEAD.format(status)}Confidence: high\n\n{text}\n")
-    assert found == PluginResult(status=status, plugin="z3-solver", confidence="high", continuation=None, text=text)
+    for status in ("success", "error"):
+        found = read_plugin_result(f"{HEAD.format(status)}Confidence: high\n\n{text}\n")
+        assert found == PluginResult(status=status, plugin="z3-solver", confidence="high", continuation=None, text=text)
 
 
 def test_a_text_is_of_this_form_by_its_first_line_which_is_told_at_once() -> None:

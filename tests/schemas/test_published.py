@@ -121,7 +121,6 @@ def within(part: Any, whole: Any) -> bool:
 
 
 def grown(value: Any) -> Any:
-    """The document with fields of a later version."""
     return {"added_later": 1} | {k: grown(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 

@@ -93,8 +93,6 @@ class Services:
         return process
 
     def start_later(self, process: Process) -> None:
-        """Starts it later unless it was started meanwhile."""
-
         def starts() -> None:
             if self.processes.get(process.name) is process:
                 self.start(process.name)
@@ -116,7 +114,6 @@ class Services:
         return next((one for one in self.processes.values() if one.alive and door in one.doors), None)
 
     def close(self) -> list[Process]:
-        """Ends and returns all processes, to be discarding."""
         shutil.rmtree(self.folder, ignore_errors=True)
         return [*self.dead, *self.processes.values()]
 

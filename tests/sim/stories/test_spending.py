@@ -20,7 +20,6 @@ HALF_A_DAY = 43_200.0
 
 
 def that_waits(**agent: Any) -> World:
-    """A run that has used up the daily budget."""
     world = World(replace(LONG, agent=agent))
     world.start()
     world.passes(8)

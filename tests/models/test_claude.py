@@ -168,12 +168,8 @@ async def test_a_grammar_that_is_too_large_is_left_out_from_then_on_for_these_to
     other = reflecting()
     brief = replace(other.state.brief, skills=())
     await claude.model.prepare(replace(other, state=replace(other.state, brief=brief))).make()
-    assert ["format" in request.get("output_config", {}) for request in claude.fake.requests] == [
-        True,
-        False,
-        False,
-        True,
-    ]
+    forms = ["format" in request.get("output_config", {}) for request in claude.fake.requests]
+    assert forms == [True, False, False, True]
 
 
 async def test_calls_that_are_refused_for_the_same_grammar_at_the_same_time_are_all_made_again(claude: Claude) -> None:

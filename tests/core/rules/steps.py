@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from agent_service.core.events import ToolReturned
 from agent_service.core.facts import AttemptAnswered
-from agent_service.core.state import RunState
 from agent_service.core.waiting import Acting, Pending, acting_of
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES
@@ -68,14 +67,8 @@ def only_what_can_be_repeated_is_tried_again(story: Story) -> None:
 def what_is_sent_is_pending_in_the_same_entry(story: Story) -> None:
     for change in story:
         for request in requests_of(change):
-            sent_now = {(pending.name, pending.attempt, pending.action.tool) for pending in out(after(change))}
+            sent_now = {(pending.name, pending.attempt, pending.action.tool) for pending in after(change).sent}
             assert (request.name, request.attempt, request.tool) in sent_now
-
-
-def out(run: RunState) -> tuple[Pending, ...]:
-    if not isinstance(run.waiting, Acting):
-        return ()
-    return run.sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -390,17 +390,14 @@ def nameless(place: str = "", **payload: Any) -> Cue:
 # A child of the run
 
 
-def wakes_of(script: Script) -> list[WakeAccepted]:
-    return [wake_of(script.state, pending, at=script.now) for pending in asked_for_anew(script.story[-1])]
-
-
 def child_of(
     script: Script, number: int = 0, skills: Iterable[ToolOffer] = EVERY_TOOL, *, bare: bool = False
 ) -> Script:
     """A child that the newest event started; unless it is `bare`, it may plan."""
     child = Script()
     child.now = script.now
-    child = child >> wakes_of(script)[number] >> started(skills)
+    asked = asked_for_anew(script.story[-1])[number]
+    child = child >> wake_of(script.state, asked, at=script.now) >> started(skills)
     return child if bare else child >> frames()
 
 

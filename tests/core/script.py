@@ -95,27 +95,9 @@ class Script:
         return state
 
     @property
-    def pending(self) -> Pending:
-        assert self.state.pending is not None, "nothing is pending"
-        return self.state.pending
-
-    @property
     def outcomes(self) -> tuple[str, ...]:
         """Consequences of the last event, without progress."""
         return tuple(asked_for(self.story[-1]))
-
-    @property
-    def said(self) -> list[str]:
-        """Progress of the last event, as `phase: summary`."""
-        return [f"{p['phase']}: {p['summary']}" for p in self.story[-1].published(subjects.PROGRESS)]
-
-    def sent(self, subject: str) -> dict[str, Any]:
-        (payload,) = self.story[-1].published(subject)
-        return payload
-
-    @property
-    def dedupe_keys(self) -> list[str]:
-        return [one.key for one in self.story[-1].messages]
 
     def wait(self, **duration: float) -> Self:
         self.now += timedelta(**duration)

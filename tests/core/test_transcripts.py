@@ -25,6 +25,7 @@ from agent_service.core.facts import RunReopened
 from agent_service.core.state import Note, RunState
 from agent_service.run import messages
 from agent_service.run.human_tasks import remedy
+from schemas import subjects
 from tests.core.script import Script, compact, instant, led_to, named, rest_of
 from tests.core.words import Play
 
@@ -97,17 +98,18 @@ FACTS: dict[str, Callable[[RunState], str]] = {
 
 def fact(run: Script, name: str) -> str:
     """A fact of FACTS; `said`; `keys`; `opened`, by an answer; or a published field: `agent.waiting reason`."""
+    change = run.story[-1]
     if name == "opened":
-        return " ".join(task for one in run.story[-1].transition.all(RunReopened) for _, task, _ in one.tasks)
+        return " ".join(task for one in change.transition.all(RunReopened) for _, task, _ in one.tasks)
     if name == "said":
-        return " | ".join(run.said)
+        return " | ".join(f"{said['phase']}: {said['summary']}" for said in change.published(subjects.PROGRESS))
     if name == "keys":
-        keys = [key.removeprefix(f"agentic:run:{run.state.run_id}:") for key in run.dedupe_keys]
+        keys = [one.key.removeprefix(f"agentic:run:{run.state.run_id}:") for one in change.messages]
         return " ".join(key for key in keys if not key.startswith("progress"))
     if name in FACTS:
         return FACTS[name](run.state)
     subject, *fields = name.split(" ")
-    payload = run.sent(subject)
+    (payload,) = change.published(subject)
     for field in fields:
         payload = payload[field]
     return payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)

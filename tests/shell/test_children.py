@@ -153,7 +153,7 @@ async def test_a_call_that_cannot_be_carried_out_is_answered_and_costs_nothing(
 
 async def test_a_child_that_cannot_be_read_is_an_error_of_its_step_and_has_spent_its_grant() -> None:
     parent = run_at("run planning max_depth=1 max_steps=9 max_tokens=1000 ; agents x")
-    child, grant = child_of(parent), parent.pending.grant
+    child, grant = child_of(parent), parent.state.pendings[0].grant
     async with agent(parent, child) as made:
         made.store.quarantine(Damaged(child.state.run_id, "its state"))
         await made.children.settle(parent.state, whole=True)

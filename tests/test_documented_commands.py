@@ -31,6 +31,7 @@ API, BUS, README, EVALUATION = (
 )
 TOOLS, TUTORIAL = ROOT / "docs" / "TOOLS.md", ROOT / "docs" / "TUTORIAL.md"
 KILL_IT = "Kill it"
+BY_OTHERS = ("by-hand", "machine")
 OWN_TOOL = "A tool of your own"
 WITH_A_DUCTILE = {ROOT / "docs" / "DUCTILE.md"}
 """tests/ductile tries their commands."""
@@ -93,7 +94,7 @@ def test_every_command_that_is_shown_exists_with_its_options() -> None:
 
 
 def played(page: Path, heading: str | None = None) -> list[Block]:
-    return [b for b in SHELL if b.page == page and heading in (None, b.heading) and b.is_run_here]
+    return [b for b in SHELL if b.page == page and heading in (None, b.heading) and b.mark not in BY_OTHERS]
 
 
 @pytest.fixture

@@ -44,11 +44,11 @@ NOWHERE = "127.0.0.1:9"
 class Node(Process):
     """One server. Folder, ports and store stay the same across restarts."""
 
-    def __init__(self, name: str, folder: Path, sync_interval: str, room: int) -> None:
+    def __init__(self, name: str, folder: Path, sync_interval: str) -> None:
         self.name = name
         self.port, self.routes_port, self.monitor_port = free_port(), free_port(), free_port()
         self.folder = folder / name
-        self._sync_interval, self._room = sync_interval, room
+        self._sync_interval = sync_interval
         self._config_file = self.folder / "nats-server.json"
         command = (str(Path(sys.executable).parent / "nats-server"), "--config", str(self._config_file))
         super().__init__(command, self.folder / "nats-server.log")
@@ -86,7 +86,7 @@ class Node(Process):
             "jetstream": {
                 "store_dir": str(self.folder / "store"),
                 "sync_interval": self._sync_interval,
-                "max_file_store": self._room,
+                "max_file_store": LARGE,
                 "limits": {"duplicate_window": "168h"},
             },
             **({"cluster": cluster} if routes else {}),
@@ -97,9 +97,8 @@ class Cluster:
     """Started by `start` or as a context; one node is a standalone server. `ways` maps (from, to) to the wire between
     two nodes."""
 
-    def __init__(self, folder: Path, *, nodes: int = NODES, sync_interval: str = "always", room: int = LARGE) -> None:
-        """`room` is in bytes per node."""
-        self.nodes = tuple(Node(f"n{number + 1}", folder, sync_interval, room) for number in range(nodes))
+    def __init__(self, folder: Path, *, nodes: int = NODES, sync_interval: str = "always") -> None:
+        self.nodes = tuple(Node(f"n{number + 1}", folder, sync_interval) for number in range(nodes))
         self.ways: dict[tuple[str, str], Way] = {}
 
     @property

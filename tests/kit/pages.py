@@ -49,10 +49,6 @@ class Block:
         return "/" in self.mark
 
     @property
-    def is_run_here(self) -> bool:
-        return self.mark not in ("by-hand", "machine")
-
-    @property
     def place(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 

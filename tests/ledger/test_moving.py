@@ -14,7 +14,7 @@ from ductile_gateway.calls.call import Call, Job, Receipt
 from ductile_gateway.cli.archive import backup, restore
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE
-from ductile_gateway.store.opening import BACKUP, Mark, log_of_gateways, mark_of, put_mark
+from ductile_gateway.store.opening import BACKUP, log_of_gateways, mark_of, put_mark
 from ductile_gateway.store.rows import Rows, StreamCarrier, subject_of
 from groundwork.archive.series import Series
 from groundwork.nats.embedded import EmbeddedNats
@@ -79,9 +79,6 @@ class Kept:
             async with self.opened(kind):
                 pass
         return str(failure.value)
-
-    async def noted(self) -> Mark:
-        return await mark_of(Rows(StreamCarrier(log_of_gateways(self.link))))
 
 
 @pytest.fixture
@@ -183,7 +180,7 @@ async def test_that_it_was_restored_is_known_to_all_gateways_and_stays_in_doubt_
     name = await kept.backed_up("sqlite")
     await kept.lost()
     await kept.restored("jetstream")
-    noted = await kept.noted()
+    noted = await mark_of(Rows(StreamCarrier(log_of_gateways(kept.link))))
     assert (noted.backup, noted.moved, noted.taken < noted.at) == (name, False, True)
     moved_as = await kept.moved("sqlite")
     async with kept.opened("sqlite") as stores:

@@ -58,15 +58,8 @@ class Boundary:
     keeps: Callable[[str], bool] = lambda _: True
     """False discards an acknowledged commit."""
 
-    def before_sending(self, process: Process, host: str, data: bytes) -> None:
-        """Raises Killed if the process dies before it sends this."""
-        self._pass_by(process, _effects(host, data))
-
-    def before_commit(self, process: Process, database: str) -> None:
-        """Raises Killed if the process dies before it commits this."""
-        self._pass_by(process, [f"commit to {database}"])
-
-    def _pass_by(self, process: Process, effects: list[str]) -> None:
+    def passes(self, process: Process, effects: list[str]) -> None:
+        """Raises Killed if the process dies before one of them."""
         if not process.alive:
             raise Killed
         for what in effects:
@@ -77,7 +70,7 @@ class Boundary:
                 raise Killed
 
 
-def _effects(host: str, data: bytes) -> list[str]:
+def effects_of(host: str, data: bytes) -> list[str]:
     if host != "bus":
         found = _REQUEST.match(data)
         return [found.group(1).decode()] if found else []

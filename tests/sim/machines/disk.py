@@ -135,7 +135,7 @@ class SimFile(SqliteFile):
 
     def _commit(self, work: Callable[[sqlite3.Connection], T]) -> T:
         boundary, connection = self._disk.boundary, self._connection
-        boundary.before_commit(self._process, self.path.name)
+        boundary.passes(self._process, [f"commit to {self.path.name}"])
         later, self._later = self._later, []
         connection.execute("BEGIN")
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from tests.sim.machines.boundary import Boundary
+from tests.sim.machines.boundary import Boundary, effects_of
 from tests.sim.machines.time import Process
 
 BUS, CALLER = "bus", "caller"
@@ -69,7 +69,7 @@ class Connection(asyncio.Transport):
     def write(self, data: Any) -> None:
         if not self.is_open or not self.process.alive:
             return
-        self._boundary.before_sending(self.process, self.host, bytes(data))
+        self._boundary.passes(self.process, effects_of(self.host, bytes(data)))
         self._arrives_there = when = self._arrival(self._arrives_there)
         sent = [bytes(data)] if self.host == BUS else self._boundary.asks(self.process.name, bytes(data))
         for each in sent:

@@ -50,21 +50,17 @@ def test_every_journal_is_measured_whole() -> None:
         assert not [series for series in seen if story.state.run_id in series]
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [(None, ""), (TryAgain("later"), "try_again"), (KeyError(), "internal"), (CancelledError(), "internal")],
-)
-def test_a_message_is_measured_by_its_subject_and_is_a_turn_again_where_it_is_delivered_again(
-    error: BaseException | None, kind: str
-) -> None:
-    instruments = Instruments()
-    IncomingMetrics(instruments).handled(subjects.TOOL_RESULT, 0.5, error)
-    failed = f'error_type="{kind}",' if kind else ""
-    again = f'agentic_retries_total{{agentic_retry_scope="turn",error_type="{kind}"}}'
-    assert {series: value for series, value in readings(instruments).items() if "_sum" not in series} == {
-        f'messaging_process_duration_seconds_count{{{failed}messaging_destination_name="agentic.tool_result"}}': 1,
-        **({again: 1} if isinstance(error, Exception) else {}),
-    }
+def test_a_message_is_measured_by_its_subject_and_is_a_turn_again_where_it_is_delivered_again() -> None:
+    errors = {None: "", TryAgain("later"): "try_again", KeyError(): "internal", CancelledError(): "internal"}
+    for error, kind in errors.items():
+        instruments = Instruments()
+        IncomingMetrics(instruments).handled(subjects.TOOL_RESULT, 0.5, error)
+        failed = f'error_type="{kind}",' if kind else ""
+        again = f'agentic_retries_total{{agentic_retry_scope="turn",error_type="{kind}"}}'
+        assert {series: value for series, value in readings(instruments).items() if "_sum" not in series} == {
+            f'messaging_process_duration_seconds_count{{{failed}messaging_destination_name="agentic.tool_result"}}': 1,
+            **({again: 1} if isinstance(error, Exception) else {}),
+        }
 
 
 @pytest.mark.parametrize(("opted", "newer"), [("", False), ("http", False), ("http, gen_ai_latest_experimental", True)])

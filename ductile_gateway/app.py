@@ -78,8 +78,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
         observed.looks |= {"agent's word": trust.findings, "outbound": outbox.findings}
         gateway = _Gateway(ground, permits, observed, trust)
         retention = Retention(rows, settings)
-        serving_endpoints = serve_endpoints(link, observed.tell, each=rows.by)
-        async with serving_endpoints as service, asyncio.TaskGroup() as group:
+        async with serve_endpoints(link, observed.tell, each=rows.by) as service, asyncio.TaskGroup() as group:
             await answer_callbacks(service, callback_check(settings.outbound.callbacks))
             await answer_prune(service, retention.prune)
             for work in (

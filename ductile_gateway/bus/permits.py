@@ -188,7 +188,10 @@ class NatsPermits:
     async def _agree(self, key: str, lane: _Lane) -> None:
         """Hold as many permits as is fair, and say whether more are waited for."""
         found = await read_value(self.link, subjects.LEASE_BUCKET, key)
-        shares = _read(found.body)
+        try:
+            shares = _Stored.validate_json(found.body or b"{}")
+        except ValidationError:  # no gateway wrote that
+            shares = {}
         before = shares.pop(self.me, _Share())
         lane.others = shares
         if lane.wanted > lane.free or (lane.waiting and any(share.since for share in shares.values())):
@@ -215,10 +218,3 @@ class NatsPermits:
                 return False
             self._lived[gateway] = now
         return True
-
-
-def _read(body: bytes) -> dict[str, _Share]:
-    try:
-        return _Stored.validate_json(body or b"{}")
-    except ValidationError:  # no gateway wrote that
-        return {}

@@ -33,7 +33,6 @@ NONE_AWAITED: Mapping[str, str] = {}
 
 
 def reads_form(offer: ToolOffer | None) -> bool:
-    """True if a text of the tool counts as its markdown form."""
     return offer is not None and offer.continues and offer.output == "trusted"
 
 

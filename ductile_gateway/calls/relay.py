@@ -186,7 +186,7 @@ class Relay:
                 verdict = await self._verdict(call, self.runner.run(call, partial(self._begin, call, row)))
         except Withdrawn:
             return policy.UNWANTED
-        return self._outcome(verdict, call)
+        return policy.after_run(verdict, call, escalates=call.asked.request.tool in self.escalated)
 
     async def _begin(self, call: ToolCall, row: CallVersion | None, receipt: Receipt | None = None) -> None:
         await check_wanted(call, self.has_ended)
@@ -198,9 +198,6 @@ class Relay:
         if receipt and row:  # the runner changes the row, too
             row.stored = None
         self.observer.begun(call.asked)
-
-    def _outcome(self, verdict: Verdict, call: ToolCall) -> ToolOutcome:
-        return policy.after_run(verdict, call, escalates=call.asked.request.tool in self.escalated)
 
     async def _taken_up(self, known: Call) -> ToolOutcome:
         """Outcome of a call that was begun before. Raises TryAgain while another gateway lives that began it. The call
@@ -227,7 +224,7 @@ class Relay:
         if isinstance(verdict, NeverStarted) or (isinstance(verdict, Unknown) and call.may_repeat):
             await self.runner.forget(call.key)
             return None
-        return self._outcome(verdict, call)
+        return policy.after_run(verdict, call, escalates=call.asked.request.tool in self.escalated)
 
     async def _verdict(self, call: ToolCall, running: Awaitable[Verdict]) -> Verdict:
         try:

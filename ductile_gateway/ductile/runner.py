@@ -116,7 +116,6 @@ class DuctileRunner:
         return await self._watched(call, receipt.job_id, receipt)
 
     async def _found(self, call: ToolCall, receipt: Receipt) -> Verdict:
-        """Looks for the job of an unanswered start."""
         found: Found
         match receipt.way:
             case "event":

@@ -34,10 +34,6 @@ class CallRecord:
             return self.path.stat().st_size
         return 0
 
-    def is_locked(self) -> bool:
-        """True while its guard lives, or the gateway that is about to start one."""
-        return is_locked(self.path)
-
     def read(self) -> Mapping[str, bytes]:
         """Contents by name; none where the record cannot be read."""
         with contextlib.suppress(OSError), os.fdopen(os.open(self.path, os.O_RDONLY | QUIETLY), "rb") as record:
@@ -117,6 +113,7 @@ def record_name(key: str) -> str:
 
 
 def is_locked(path: Path) -> bool:
+    """True of a record while its guard lives, or the gateway that is about to start one."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -134,6 +131,6 @@ def expired_records(root: Path, before: datetime, *, but: Container[str]) -> lis
     for record in map(CallRecord, root.glob("*/*")):
         with contextlib.suppress(FileNotFoundError):
             is_old = record.path.stat().st_mtime < before.timestamp()
-            if is_old and record.path.name not in but and not record.is_locked():
+            if is_old and record.path.name not in but and not is_locked(record.path):
                 expired.append(record)
     return expired

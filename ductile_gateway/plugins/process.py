@@ -199,7 +199,7 @@ async def attend(record: CallRecord, *, deadline_at: datetime, grace_s: float, g
             await (guard.ended() if guard else _unlocked(record))
     if guard and guard.is_free:
         return False
-    if was_overdue := record.is_locked():
+    if was_overdue := is_locked(record.path):
         await _signal(record, signal.SIGTERM, within_s=2 * grace_s)
         await _signal(record, signal.SIGKILL, within_s=grace_s)
     found = record.read()
@@ -211,7 +211,7 @@ async def attend(record: CallRecord, *, deadline_at: datetime, grace_s: float, g
 async def _unlocked(record: CallRecord) -> None:
     clock = asyncio.get_running_loop().time
     began = clock()
-    while record.is_locked():  # noqa: ASYNC110 - another process holds the lock
+    while is_locked(record.path):  # noqa: ASYNC110 - another process holds the lock
         # A tenth of the time waited, so that polling never delays a call by much more than that.
         await asyncio.sleep(min(LONGEST_PAUSE, max(SHORTEST_PAUSE, (clock() - began) / 10)))
 
@@ -220,7 +220,7 @@ async def _signal(record: CallRecord, number: signal.Signals, *, within_s: float
     """Signals the guard, and waits until it is gone, but no longer: a process that cannot be killed does not block."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
-            while (guard := record.guard()) is None and record.is_locked():  # noqa: ASYNC110 - as above
+            while (guard := record.guard()) is None and is_locked(record.path):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(LONGEST_PAUSE / 10)
             if guard is not None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -51,8 +51,7 @@ USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "pr
 
 
 class PluginSecrets:
-    """Texts in what a plugin was `given`, its configuration and variables: no error quotes any, no answer brings the
-    `keys` among them."""
+    """Texts that a plugin was `given` by its settings: no error quotes any, no answer brings the `keys` among them."""
 
     def __init__(self, *given: object) -> None:
         self.texts, self.keys = tuple(texts_in(given)), tuple(keys_in(given))

@@ -38,8 +38,7 @@ log = logging.getLogger(__name__)
 
 
 R = TypeVar("R")
-"""A dataclass of values without slots, whose class is the kind. `state`; `at`: age for its retention; `body`: the
-message."""
+"""A dataclass without slots, whose class is the kind. `state`; `at`: age for its retention; `body`: the message."""
 Change = Callable[[R | None], R | None]
 """Returns the new row; the same row or None changes nothing."""
 

@@ -145,8 +145,12 @@ class Inbound:
         chosen = next((hook.events[one] for one in names if one in hook.events), None)
         if chosen is None:
             return None
-        by_body = hook.delivery_id is not None and hook.scheme == "ductile"
-        event_id = _id_at(hook.delivery_id or "", document) if by_body else claim.delivery_id
+        event_id = claim.delivery_id
+        if hook.delivery_id is not None and hook.scheme == "ductile":
+            found = mapping.find(document, hook.delivery_id)
+            if not isinstance(found, str) or not found:
+                raise RequestRefused(422, f"the event has no text at {hook.delivery_id}, where its id should be")
+            event_id = found
         origin = mapping.Origin(name, event_type, event_id, now, untrusted=True, traceparent=headers.get(TRACEPARENT))
         return mapping.of_document(chosen, document, origin, self.find_offer)
 
@@ -192,13 +196,6 @@ def read_json(body: bytes) -> JsonValue:
         return strict.read(body)
     except strict.NotStrictJson as error:
         raise RequestRefused(400, f"invalid JSON body: it {error}") from None
-
-
-def _id_at(pointer: str, document: JsonValue) -> str:
-    event_id = mapping.find(document, pointer)
-    if not isinstance(event_id, str) or not event_id:
-        raise RequestRefused(422, f"the event has no text at {pointer}, where its id should be")
-    return event_id
 
 
 def _text(document: JsonValue, name: str) -> str:

@@ -17,7 +17,7 @@ import pytest
 
 from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolOutcome, Unknown
 from ductile_gateway.plugins.boxes import box_of
-from ductile_gateway.plugins.call_record import CallRecords
+from ductile_gateway.plugins.call_record import CallRecords, is_locked
 from ductile_gateway.settings import load
 from groundwork.service.errors import Misconfigured
 from tests.gateway.plugins.kit import KEY, PLUGINS, alive, guards, local_plugins, probe, records
@@ -155,7 +155,7 @@ async def test_a_guard_that_was_stopped_until_the_deadline_begins_nothing_afterw
     os.kill(guard, signal.SIGCONT)
     assert isinstance(outcome, ToolOutcome)
     assert outcome.error_class == "timeout"
-    await until(lambda: not any(record.is_locked() for record in records(tmp_path)))
+    await until(lambda: not any(is_locked(record.path) for record in records(tmp_path)))
     assert not file.exists()
 
 

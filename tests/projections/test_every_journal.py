@@ -63,7 +63,7 @@ def check_views(commits: list[Commit]) -> None:
         json.dumps(fields, allow_nan=False)
 
 
-@pytest.mark.parametrize(("play", "number"), [*product([story], range(30)), *product([gathered], range(20))])
+@pytest.mark.parametrize(("play", "number"), [*product([story], (*range(30), 100)), *product([gathered], range(20))])
 def test_what_is_open_in_a_timeline_is_what_the_run_waits_for_and_each_request_is_in_it(
     play: Callable[[int], Script], number: int
 ) -> None:
@@ -95,6 +95,9 @@ def test_what_is_open_in_a_timeline_is_what_the_run_waits_for_and_each_request_i
     details = [step_of(changes, step) for step in range(1, changes[-1].state.step + 1)]
     parts = [part.item for detail in details for part in detail.parts if part.item.kind in ("attempt", "wait")]
     assert {(item.name, item.attempt) for item in parts} >= requests, "one that waits to be tried again is told too"
+    ends = {item.id: item.ended_in or len(changes) for item in view.items}
+    for item in view.items:
+        assert item.parent is None or ":attempt:" not in item.id or ends[item.id] <= ends[item.parent]
 
 
 def check_spans(commits: list[Commit], changes: list[Commit], seen: int) -> None:

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Recovery:
-    """`slots`: runs that begin at the same time, and runs that are resumed at the same time."""
+    """`slots`: runs that begin, and runs of `try_again` that are resumed, at the same time."""
 
     intake: Intake
     children: ChildRuns
@@ -94,7 +94,7 @@ class Recovery:
     def try_again(self) -> None:
         outbox = self.turns.outbox
         for run_id in set(outbox.pending) - (outbox.stopped if self.turns.kill_switch.blocked_by else set()):
-            self.background.start(self.resume, run_id, outbox.take(run_id))
+            self.background.start(self._resume_left, run_id, outbox.take(run_id))
 
     async def republish(self, forgotten_at: datetime, now: datetime) -> tuple[set[str], list[RunState]]:
         """Publishes again what the bus may have lost at `forgotten_at`. Later decisions, and runs resumed at the start,
@@ -228,24 +228,27 @@ class Recovery:
         finally:
             self._starting.discard(run_id)
 
-    async def resume(self, run_id: str, seqs: set[int]) -> None:
-        """Bounded by `slots`, so that the service answers meanwhile."""
+    async def _resume_left(self, run_id: str, seqs: set[int]) -> None:
+        """Bounded by `slots`, so that the service answers meanwhile. No turn waits for a slot within another."""
         async with self._resuming:
-            try:
-                run = await self._readable(run_id)
-                if run is None:
-                    return
-                entries = await self.store.entries(run_id, min(seqs) - 1)
-                records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= run.state.version]
-                call = run.state.active_call
-                asks = call is not None and await self.store.may_call_model(run_id, call.call)
-            except Damaged as error:
-                self.store.quarantine(error)
+            await self.resume(run_id, seqs)
+
+    async def resume(self, run_id: str, seqs: set[int]) -> None:
+        try:
+            run = await self._readable(run_id)
+            if run is None:
                 return
-            except TryAgain:
-                self.turns.outbox.postpone(run_id, seqs)
-                raise
-            await self.turns.resume(run.state, seqs, partial(_owed, run.state, records), asks=asks)
+            entries = await self.store.entries(run_id, min(seqs) - 1)
+            records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= run.state.version]
+            call = run.state.active_call
+            asks = call is not None and await self.store.may_call_model(run_id, call.call)
+        except Damaged as error:
+            self.store.quarantine(error)
+            return
+        except TryAgain:
+            self.turns.outbox.postpone(run_id, seqs)
+            raise
+        await self.turns.resume(run.state, seqs, partial(_owed, run.state, records), asks=asks)
 
     async def _republish(self, run_id: str, forgotten_at: datetime, now: datetime) -> tuple[Run | None, bool]:
         """The run, if it can be read, and whether it has moved since."""

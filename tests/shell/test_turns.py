@@ -11,9 +11,9 @@ import pytest
 
 from agent_service.background import Background
 from agent_service.cluster import Cluster, due_turn
-from agent_service.core.events import RunStarted, Transition, TurnBroke
+from agent_service.core.events import CancelRequested, Event, ModelUnavailable, RunStarted, Transition, TurnBroke
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
+from agent_service.core.waiting import OpenCall, Status
 from agent_service.kill_switch import Draining, KillSwitch
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
 from agent_service.run.journal import Commit
@@ -23,6 +23,7 @@ from groundwork.service.errors import Broken, TryAgain
 from schemas import subjects
 from schemas.envelope import MSG_ID
 from tests.core.cues import RUN_ID, queued
+from tests.core.cues import started as begins
 from tests.kit.fakes import FakeClock
 from tests.kit.runs import NOON, accepted, run_id, started
 from tests.kit.waiting import until
@@ -52,8 +53,10 @@ class Thinks:
         if self._breaks:
             raise RuntimeError("nobody foresaw it")
 
-    def abandon_all(self, *_: object) -> None:
+    def abandon(self, *_: object) -> None:
         return
+
+    abandon_all = abandon
 
 
 async def test_effects_that_break_are_tried_again_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +82,27 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever(monkeypatch: 
     assert (run.state.status, run.state.ending_class) == (Status.FAILED, "internal")
     assert "nobody foresaw it" not in str(run.state.reason), "what an error says is for the log alone"
     assert (turns.outbox.pending, model_caller.asked) == ({}, 4)
+
+
+async def test_what_is_resumed_within_a_resumed_turn_needs_no_slot_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asyncio.timeout(10), stored(queued() >> begins()) as store, asyncio.TaskGroup() as group:
+        parts: Any = (store, Quiet(), Thinks(breaks=False), FakeClock(), [])
+        turns, resumed = Turns(*parts), list[str]()
+        recovery = Recovery(cast("Any", SimpleNamespace(turns=turns)), cast("Any", None), Background(group), 1)
+
+        async def think(_: RunState, open_call: OpenCall) -> Event:
+            await turns.commit(RUN_ID, CancelRequested(at=NOON, reason="its reply comes too late"))
+            return ModelUnavailable(at=NOON, call=open_call.call, remedy="pause", error_class="", message="")
+
+        async def again(run_id: str) -> None:
+            await recovery.resume(run_id, {3})
+            resumed.append(run_id)
+
+        monkeypatch.setattr(turns.model_caller, "think", think)
+        turns.again = again
+        turns.outbox.found(RUN_ID, {2})
+        recovery.try_again()
+    assert resumed == [RUN_ID]
 
 
 async def test_a_broken_disk_ends_the_process_also_when_a_background_turn_meets_it() -> None:

@@ -5,6 +5,7 @@ WakeConflict      the wake id names another request: choose another id
 Damaged           one run's rows cannot be read: leave that run alone, the others go on
 NewerVersion      a newer agent has moved the run on: leave it to agents of that version
 Tampered          the rows are not what an agent wrote: as Damaged
+LimitRefused      the caller asks for more than is granted: ask for less
 OverQuota         the caller has to wait, or needs a larger quota
 Stopped           an operator stopped everything: retried by itself after the resume
 Leaving           this process ends: another one, or its next start, does the work
@@ -27,6 +28,12 @@ class WakeConflict(Exception):
     def __init__(self, wake_id: str, run_id: str) -> None:
         super().__init__(f"wake_id {wake_id!r} already names run {run_id}, with another request: use a new wake_id")
         self.run_id = run_id
+
+
+class LimitRefused(ValueError):
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
 
 
 class Damaged(ValueError):

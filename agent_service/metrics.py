@@ -12,10 +12,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from agent_service.core import events, facts
-from agent_service.core.brief import LimitRefused
 from agent_service.core.phases import Unusable
 from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
-from agent_service.errors import OverQuota, WakeConflict
+from agent_service.errors import LimitRefused, OverQuota, WakeConflict
 from agent_service.run.journal import Commit
 from groundwork.service.errors import Failure, GiveUp, TryAgain
 from groundwork.sqlite.group_commit import StoreMetrics

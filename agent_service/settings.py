@@ -6,8 +6,6 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -15,7 +13,7 @@ from pydantic import BeforeValidator, Field, JsonValue, SecretStr, ValidationErr
 
 from agent_service.admission.callers import BUS, UNBOUNDED, ApiSettings, QuotaSettings, token_caller
 from agent_service.archive.retention import KeepRunsSettings
-from agent_service.core.brief import CAPS, Continuations, LimitPolicy, Limits
+from agent_service.core.brief import Continuations
 from agent_service.models.settings import KEYS, ModelSettings, Provider
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.settings import ServiceSettings
@@ -25,7 +23,6 @@ from groundwork.service.errors import Misconfigured
 from schemas import catalog
 from schemas.catalog import Approve, ToolOffer
 from schemas.fields import ToolName, validation_flaws
-from schemas.values import replace
 
 SECTION = "agent"
 OWN_KEY = "MODEL__API_KEY"
@@ -65,20 +62,6 @@ class LimitSettings(Section):
     max_children: Annotated[int, Field(ge=1, le=100)] = 4
     usd_per_day: Annotated[float, Field(gt=0)] | None = None
     max_context_bytes: Annotated[int, Field(ge=0)] = 64 * 1024
-
-    def policy(self) -> LimitPolicy:
-        most = max(self.cap_steps, self.max_steps)
-        reframes = max(CAPS["max_reframes"], self.max_reframes)
-        given = {"max_tokens": self.cap_tokens, "max_cost_usd": self.cap_cost_usd}
-        caps = {name: cap for name, cap in given.items() if cap is not None}
-        of_a_run = self.model_dump(include={field.name for field in fields(Limits)})
-        of_a_run |= {name: min(cap, of_a_run[name] or cap) for name, cap in caps.items()}
-        return LimitPolicy(
-            defaults=Limits(deadline_at=datetime.max.replace(tzinfo=UTC), **of_a_run),
-            wall_clock_s=self.wall_clock_s,
-            caps={"max_loops": most, "max_steps": most, "max_reframes": reframes, **caps},
-            cap_context_bytes=self.max_context_bytes,
-        )
 
 
 class ContinuationSettings(Section):
@@ -152,10 +135,6 @@ class AgentSettings(ServiceSettings):
     def for_model(self, *, verifies: bool) -> Self:
         """Runs are verified only if the model can do so."""
         return self.model_copy(update={"verify": self.verify and verifies})
-
-    def policy(self) -> LimitPolicy:
-        granted = self.limits.policy()
-        return replace(granted, defaults=replace(granted.defaults, continuations=self.continuations.limits()))
 
     def quota_of(self, caller: str) -> QuotaSettings:
         """Quota of a caller, by its name: `token NAME`, or `bus` and the sender that NATS names."""

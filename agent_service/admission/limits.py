@@ -1,28 +1,104 @@
-"""Limits shared by all runs: capacity, rates, budget, and quotas of callers. Journal entries update them.
+"""Limits granted to a run, and those shared by all runs: capacity, rates, budget, and quotas of callers, which journal
+entries update.
 
 A quota limits wakes per minute, open runs, and bytes and USD per day (UTC). All but the wakes survive restarts. A child
 run is no wake of a caller, but spends its caller's money. Capacity is checked for new runs only.
 """
 
 import asyncio
+import json
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import field
-from datetime import timedelta
+from dataclasses import field, fields
+from datetime import UTC, datetime, timedelta
 from functools import partial
+
+from pydantic import JsonValue
 
 from agent_service.admission.rate_limits import MINUTE_S, Bucket, RateLimiter
 from agent_service.admission.spending import DaySums, Spending
+from agent_service.core.brief import Limits
 from agent_service.core.waiting import Status
-from agent_service.errors import OverQuota
+from agent_service.errors import LimitRefused, OverQuota
 from agent_service.run.journal import Commit
+from agent_service.settings import AgentSettings
 from agent_service.store.messages import RemoteCommit, RunRow
 from agent_service.store.runs import RunStore
 from groundwork.service.errors import TryAgain
-from schemas.values import dataclass
+from schemas.events import Constraints
+from schemas.values import dataclass, replace
 
+LATEST = timedelta(days=30)
+"""Latest deadline, counted from acceptance."""
+CAPS: Mapping[str, float] = {"max_loops": 20, "max_steps": 20, "max_reframes": 10}
+"""Default caps, by constraint."""
 OPEN_RETRY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitPolicy:
+    """The operator's caps and defaults. The deadline of `defaults` is replaced by acceptance + `wall_clock_s`.
+    `cap_context_bytes`: as compact JSON."""
+
+    defaults: Limits
+    wall_clock_s: float = 3600.0
+    caps: Mapping[str, float] = field(default_factory=lambda: CAPS)
+    cap_context_bytes: int = 64 * 1024
+
+    def grant(self, constraints: Constraints, *, context: dict[str, JsonValue], at: datetime) -> Limits:
+        """Raises LimitRefused. RFC-103 allows `max_steps` in the context too; the constraints win."""
+        self.check_caps(constraints, at=at)
+        size = len(json.dumps(context, ensure_ascii=False, separators=(",", ":")).encode())
+        if size > self.cap_context_bytes:
+            raise LimitRefused("context", f"is {size} bytes as JSON; at most {self.cap_context_bytes} are taken")
+        asked = constraints.model_dump(include={"max_reframes", "max_tokens", "max_cost_usd"}, exclude_none=True)
+        steps = constraints.steps or context.get("max_steps")
+        if steps is not None:
+            asked["max_steps"] = steps if constraints.steps else _steps(steps, most=self.caps["max_steps"])
+        deadline = constraints.deadline_at
+        return replace(
+            self.defaults,
+            **asked,
+            deadline_at=deadline or at + timedelta(seconds=self.wall_clock_s),
+            deadline_named=deadline is not None,
+        )
+
+    def check_caps(self, constraints: Constraints, *, at: datetime) -> None:
+        """Raises LimitRefused for a constraint above its cap, or a past deadline."""
+        for name, cap in self.caps.items():
+            if (asked := getattr(constraints, name)) is not None and asked > cap:
+                raise LimitRefused(f"constraints.{name}", f"is {asked}, and this service grants at most {cap}")
+        deadline, latest = constraints.deadline_at, at + LATEST
+        if deadline and deadline <= at:
+            raise LimitRefused("constraints.deadline_at", f"has passed: it is {at:%Y-%m-%dT%H:%M:%SZ} now")
+        if deadline and deadline > latest:
+            why = f"is after {latest:%Y-%m-%dT%H:%M:%SZ}, the latest granted here"
+            raise LimitRefused("constraints.deadline_at", why)
+
+
+def _steps(asked: JsonValue, *, most: float) -> int:
+    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+        raise LimitRefused("context.max_steps", "must be a whole number of at least 1")
+    if asked > most:
+        raise LimitRefused("context.max_steps", f"is {asked}, and this service grants at most {most}")
+    return asked
+
+
+def limit_policy(settings: AgentSettings) -> LimitPolicy:
+    given = settings.limits
+    most, reframes = max(given.cap_steps, given.max_steps), max(CAPS["max_reframes"], given.max_reframes)
+    capped = {"max_tokens": given.cap_tokens, "max_cost_usd": given.cap_cost_usd}
+    caps = {name: cap for name, cap in capped.items() if cap is not None}
+    of_a_run = given.model_dump(include={one.name for one in fields(Limits)})
+    of_a_run |= {name: min(cap, of_a_run[name] or cap) for name, cap in caps.items()}
+    of_a_run |= {"deadline_at": datetime.max.replace(tzinfo=UTC), "continuations": settings.continuations.limits()}
+    return LimitPolicy(
+        defaults=Limits(**of_a_run),
+        wall_clock_s=given.wall_clock_s,
+        caps={"max_loops": most, "max_steps": most, "max_reframes": reframes, **caps},
+        cap_context_bytes=given.max_context_bytes,
+    )
 
 
 @dataclass(slots=True)

@@ -11,9 +11,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent_service.core.brief import LimitRefused
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged, Leaving, OverQuota, Stopped, WakeConflict
+from agent_service.errors import Damaged, Leaving, LimitRefused, OverQuota, Stopped, WakeConflict
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.machine import new_uuid
 from groundwork.service.strict import NotStrictJson

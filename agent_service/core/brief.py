@@ -1,17 +1,14 @@
 """The brief of a run: its goal, limits and tools. It rarely changes, so a store keeps it apart from the entries."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import JsonValue
 
 from agent_service.core.phases import Action
 from schemas.catalog import ToolCommand, ToolOffer
-from schemas.events import Constraints
-from schemas.values import dataclass, replace
+from schemas.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,67 +56,6 @@ class Limits:
     on_expiry: Literal["reject", "escalate"] = "reject"
     reopen_days: float = 7.0
     continuations: Continuations = Continuations()
-
-
-LATEST = timedelta(days=30)
-"""Latest deadline, counted from acceptance."""
-CAPS: Mapping[str, float] = {"max_loops": 20, "max_steps": 20, "max_reframes": 10}
-"""Default caps, by constraint."""
-
-
-class LimitRefused(ValueError):
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field = field
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitPolicy:
-    """The operator's caps and defaults. The deadline of `defaults` is replaced by acceptance + `wall_clock_s`.
-    `cap_context_bytes`: as compact JSON."""
-
-    defaults: Limits
-    wall_clock_s: float = 3600.0
-    caps: Mapping[str, float] = field(default_factory=lambda: CAPS)
-    cap_context_bytes: int = 64 * 1024
-
-    def grant(self, constraints: Constraints, *, context: dict[str, JsonValue], at: datetime) -> Limits:
-        """Raises LimitRefused. RFC-103 allows `max_steps` in the context too; the constraints win."""
-        self.check_caps(constraints, at=at)
-        size = len(json.dumps(context, ensure_ascii=False, separators=(",", ":")).encode())
-        if size > self.cap_context_bytes:
-            raise LimitRefused("context", f"is {size} bytes as JSON; at most {self.cap_context_bytes} are taken")
-        asked = constraints.model_dump(include={"max_reframes", "max_tokens", "max_cost_usd"}, exclude_none=True)
-        steps = constraints.steps or context.get("max_steps")
-        if steps is not None:
-            asked["max_steps"] = steps if constraints.steps else _steps(steps, most=self.caps["max_steps"])
-        deadline = constraints.deadline_at
-        return replace(
-            self.defaults,
-            **asked,
-            deadline_at=deadline or at + timedelta(seconds=self.wall_clock_s),
-            deadline_named=deadline is not None,
-        )
-
-    def check_caps(self, constraints: Constraints, *, at: datetime) -> None:
-        """Raises LimitRefused for a constraint above its cap, or a past deadline."""
-        for name, cap in self.caps.items():
-            if (asked := getattr(constraints, name)) is not None and asked > cap:
-                raise LimitRefused(f"constraints.{name}", f"is {asked}, and this service grants at most {cap}")
-        deadline, latest = constraints.deadline_at, at + LATEST
-        if deadline and deadline <= at:
-            raise LimitRefused("constraints.deadline_at", f"has passed: it is {at:%Y-%m-%dT%H:%M:%SZ} now")
-        if deadline and deadline > latest:
-            why = f"is after {latest:%Y-%m-%dT%H:%M:%SZ}, the latest granted here"
-            raise LimitRefused("constraints.deadline_at", why)
-
-
-def _steps(asked: JsonValue, *, most: float) -> int:
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
-        raise LimitRefused("context.max_steps", "must be a whole number of at least 1")
-    if asked > most:
-        raise LimitRefused("context.max_steps", f"is {asked}, and this service grants at most {most}")
-    return asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,13 +17,13 @@ from typing import Any, NoReturn
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent_service.admission.callers import BUS
-from agent_service.admission.limits import Capacity, Quotas
+from agent_service.admission.limits import Capacity, LimitPolicy, Quotas, limit_policy
 from agent_service.core import events
-from agent_service.core.brief import Brief, LimitPolicy, LimitRefused, Parent
+from agent_service.core.brief import Brief, Parent
 from agent_service.core.facts import RunEnded
 from agent_service.core.people import ASKED_FOR, RAISING
 from agent_service.core.state import RunState
-from agent_service.errors import VersionMoved, WakeConflict
+from agent_service.errors import LimitRefused, VersionMoved, WakeConflict
 from agent_service.metrics import IncomingMetrics
 from agent_service.run.children import DEPTH, WAKE_PREFIX
 from agent_service.run.human_tasks import remedy
@@ -68,7 +68,7 @@ class Intake:
     quotas: Quotas = field(init=False)
 
     def __post_init__(self) -> None:
-        self.policy, self.quotas = self.settings.policy(), self.turns.model_caller.limits.quotas
+        self.policy, self.quotas = limit_policy(self.settings), self.turns.model_caller.limits.quotas
         self.capacity = Capacity(self.turns.store.counts, max_queued=self.settings.http.max_queued)
 
     def receive(self, arrival: InboundMessage) -> Awaitable[None]:

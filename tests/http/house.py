@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp
 
 from agent_service.admission.callers import ApiSettings, TokenSettings
-from agent_service.admission.limits import SharedLimits
+from agent_service.admission.limits import LimitPolicy, SharedLimits
 from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
@@ -32,7 +32,7 @@ from agent_service.api.service import OperatorCalls, ServiceCalls
 from agent_service.archive.pruning import Pruner
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.background import Background
-from agent_service.core.brief import LimitPolicy, Limits
+from agent_service.core.brief import Limits
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError
 from agent_service.history import log_line

@@ -10,8 +10,8 @@ import pytest
 from pydantic_core import to_json
 
 from agent_service.core import limits
-from agent_service.core.brief import Grant, LimitRefused
-from agent_service.errors import Damaged
+from agent_service.core.brief import Grant
+from agent_service.errors import Damaged, LimitRefused
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics import IncomingMetrics
 from agent_service.run.children import ChildRuns

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from agent_service.admission.limits import LimitPolicy, limit_policy
 from agent_service.bus.skills import ExecutorOffers, NatsSkills, merge, read_answer
-from agent_service.core.brief import LimitPolicy, LimitRefused
+from agent_service.errors import LimitRefused
 from agent_service.settings import AgentSettings, LimitSettings, ToolsSettings, load
 from agent_service.trust.oversight import Oversight, undeclared
 from ductile_gateway.bus.incoming import answer_catalog, serve_endpoints
@@ -146,14 +147,18 @@ def test_an_approval_of_no_tool_is_refused_with_what_to_write() -> None:
         load(None, {"AGENT_APPROVE": "always"})
 
 
+def policy(**given: Any) -> LimitPolicy:
+    return limit_policy(AgentSettings(limits=LimitSettings(**given)))
+
+
 POLICY = LimitPolicy(defaults=limits(max_steps=10, max_reframes=2), wall_clock_s=600.0)
-CAPPED = replace(LimitSettings(cap_tokens=1000, cap_cost_usd=2.0, max_cost_usd=3.0).policy(), cap_context_bytes=100)
+CAPPED = policy(cap_tokens=1000, cap_cost_usd=2.0, max_cost_usd=3.0, max_context_bytes=100)
 SMALL = replace(POLICY, cap_context_bytes=len('{"a":"é"}'.encode()))
 IN_TWO_DAYS = NOON + timedelta(days=2)
 
 
 @pytest.mark.parametrize(
-    ("policy", "context", "constraints", "granted"),
+    ("by", "context", "constraints", "granted"),
     [
         (POLICY, {}, {}, {"max_steps": 10, "max_reframes": 2, "deadline_at": NOON + timedelta(minutes=10)}),
         (POLICY, {"max_steps": 6}, {}, {"max_steps": 6}),
@@ -162,14 +167,14 @@ IN_TWO_DAYS = NOON + timedelta(days=2)
         (POLICY, {}, {"max_cost_usd": 0.5, "deadline_at": IN_TWO_DAYS}, {"deadline_at": IN_TWO_DAYS}),
         (CAPPED, {}, {"max_loops": 20, "max_tokens": 1000}, {"max_steps": 20, "max_tokens": 1000, "max_cost_usd": 2.0}),
         (CAPPED, {}, {}, {"max_tokens": 1000, "max_cost_usd": 2.0}),
-        (LimitSettings(max_reframes=15).policy(), {}, {"max_reframes": 12}, {"max_reframes": 12}),
+        (policy(max_reframes=15), {}, {"max_reframes": 12}, {"max_reframes": 12}),
         (SMALL, {"a": "é"}, {}, {}),
     ],
 )
 def test_what_is_asked_for_is_granted_up_to_the_caps_and_the_defaults_else(
-    policy: LimitPolicy, context: dict[str, Any], constraints: dict[str, Any], granted: dict[str, Any]
+    by: LimitPolicy, context: dict[str, Any], constraints: dict[str, Any], granted: dict[str, Any]
 ) -> None:
-    limits = policy.grant(Constraints(**constraints), context=context, at=NOON)
+    limits = by.grant(Constraints(**constraints), context=context, at=NOON)
     assert {name: getattr(limits, name) for name in granted} == granted
 
 

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.spending import Spending
-from agent_service.core.brief import LimitRefused
 from agent_service.core.events import ModelReplied, TimerFired
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, Status
+from agent_service.errors import LimitRefused
 from agent_service.kill_switch import KillSwitch
 from agent_service.metrics import IncomingMetrics
 from agent_service.models.scripted_model import ScriptedModel

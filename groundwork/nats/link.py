@@ -175,8 +175,8 @@ class NatsLink:
                     began = self._unanswered_since(_kind(subject)) or asked_at
                     self._unanswered[_kind(subject)] = self.reconnects, began, asked_at
                 if clock() >= deadline:
-                    kind = NoRoom if isinstance(error, NoRoom) else TryAgain
-                    raise kind(f"{subject} is not known to be stored: {error}") from error
+                    kind, unknown = NoRoom if isinstance(error, NoRoom) else TryAgain, "is not known to be stored"
+                    raise kind(f"{subject} {unknown}: {error}. A repetition is not stored twice") from error
                 self.repeats.retries.add("publish", "try_again")
                 self.store_failed.set()
             await self.until_back(within_s=min(pause, deadline - clock()))
@@ -199,7 +199,9 @@ class NatsLink:
         try:
             await self.guard()
             await self.client.put(subject, body, reply=reply, headers=headers)
-        except Failure:
+        except Failure as error:
+            if isinstance(error, BusRefused):
+                log.warning("a message is left out: %s", error)
             return False
         return True
 

@@ -42,10 +42,13 @@ async def test_a_stream_that_gets_room_in_time_stores_the_waiting_message(link: 
 
 
 @pytest.mark.parametrize("headers", [{"bad name": "x"}, {"Name": "\ud800"}])
-async def test_headers_that_cannot_be_sent_are_refused(link: NatsLink, headers: dict[str, str]) -> None:
+async def test_headers_that_cannot_be_sent_are_refused(
+    link: NatsLink, headers: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(BusRefused):
         await link.publish("work.a", b"", msg_id="one", headers=headers)
     assert not await link.send("work.a", b"", headers=headers)
+    assert "a message is left out: not a message for work.a" in caplog.text
 
 
 async def test_a_message_of_the_largest_size_is_stored_and_a_larger_one_does_not_harm_the_link(link: NatsLink) -> None:

@@ -179,7 +179,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unheard += len(data)
         super().data_received(data)
-        if self._unheard > self.max_head_bytes:
+        if self._unheard > self.max_head_bytes and not self.transport.is_closing():
             self._give_up()
 
     def on_headers_complete(self) -> None:
@@ -201,15 +201,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def end_wait(self) -> None:
         """Disconnects a client that has not acted in time."""
-        within_s = self.take_within_s if self.flow.write_paused else self.head_within_s
-        if self.loop.time() - self._since > within_s and (self.flow.write_paused or self._is_answered()):
+        is_to_read = self.flow.write_paused or self.transport.is_closing()
+        within_s = self.take_within_s if is_to_read else self.head_within_s
+        if self.loop.time() - self._since > within_s and (is_to_read or self._is_answered()):
             self._give_up()
 
     def _give_up(self) -> None:
-        if self.transport.is_closing() and not self.flow.write_paused:
-            return
         if self.flow.write_paused:
             log.info("a client that does not read was disconnected", extra={"path": self.scope.get("path")})
+            self.transport.abort()
+        elif self.transport.is_closing():  # it does not read the rest
             self.transport.abort()
         elif self.cycle is None or (self._is_answered() and self.scope is not self.cycle.scope):
             self.send_400_response("The head of the request is too large or too slow.")

@@ -126,6 +126,26 @@ async def test_a_reader_that_does_not_read_makes_room_and_one_that_waits_for_its
         writer.close()
 
 
+async def test_a_reader_that_does_not_read_the_rest_of_its_last_answer_is_disconnected() -> None:
+    gone = asyncio.Event()
+
+    class Unpaused(Impatient):
+        take_within_s = 0.3
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+            super().connection_made(transport)
+            transport.set_write_buffer_limits(high=2 * LONG)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            gone.set()
+
+    async with serving(greet, protocol=Unpaused) as port:
+        _, writer = await connect(port, LAST.replace(b"/ ", b"/long "))
+        await asyncio.wait_for(gone.wait(), 10)
+        writer.close()
+
+
 async def test_a_body_that_does_not_come_makes_room(port: int) -> None:
     begun = b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
     others = [await connect(port, begun) for _ in range(Impatient.max_connections)]

@@ -207,10 +207,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._give_up()
 
     def _give_up(self) -> None:
-        if self.flow.write_paused:
-            log.info("a client that does not read was disconnected", extra={"path": self.scope.get("path")})
-            self.transport.abort()
-        elif self.transport.is_closing():  # it does not read the rest
+        if self.flow.write_paused or self.transport.is_closing():
+            path = self.scope and self.scope.get("path")
+            log.info("a client that does not read was disconnected", extra={"path": path})
             self.transport.abort()
         elif self.cycle is None or (self._is_answered() and self.scope is not self.cycle.scope):
             self.send_400_response("The head of the request is too large or too slow.")

@@ -135,7 +135,7 @@ class BusClient(Client):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
         self._asked[address] = (subject, answer, more_follow)
-        alarm = loop.call_later(within_s, _fail, answer, None)
+        alarm = loop.call_later(within_s, _fail, answer)
         try:
             await self.put(subject, body, reply=address, headers=headers)
             return await answer
@@ -303,7 +303,6 @@ class BusClient(Client):
         await super()._process_pong()
 
 
-def _fail(answer: asyncio.Future[Msg], error: Failure | None) -> None:
-    """`error`: None for no answer in time."""
+def _fail(answer: asyncio.Future[Msg], error: Failure | None = None) -> None:
     if not answer.done():
         answer.set_exception(error or Unanswered("no answer in time"))

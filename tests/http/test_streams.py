@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -69,6 +70,18 @@ async def test_a_reader_who_is_behind_waits_for_nothing(house: House, monkeypatc
     assert isinstance(stream, feeds.EventStream)
     async with asyncio.timeout(WITHIN_S):
         assert len([frames async for frames in stream.body_iterator]) == 3
+
+
+async def test_commits_are_watched_from_the_first_follower_to_the_last(house: House) -> None:
+    here, elsewhere = list[Any](), list[Any]()
+    feed = feeds.Feed(house.store, here, elsewhere, poll_s=3600.0)
+    with feed.follow() as channel:
+        with feed.follow(run_id(1)), feed.follow():
+            assert here == elsewhere == [feed.announce]
+        news = channel.news
+        here[0](accepted())
+        await asyncio.wait_for(news.wait(), WITHIN_S)
+    assert here == elsewhere == []
 
 
 async def test_an_entry_that_is_seen_before_its_commit_returned_comes_with_its_run_as_it_is(

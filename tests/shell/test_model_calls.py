@@ -1,11 +1,13 @@
 """A model call in its two halves always ends in an event, and arguments are held against the schemas of tools."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import pytest
 
+from agent_service.admission.callers import QuotaSettings
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
@@ -68,6 +70,27 @@ async def through_both_halves(thinks: ModelCaller, run: Script) -> Any:
     first = await asked(thinks, run)
     assert isinstance(first, CallReserved)
     return await asked(thinks, run >> first)
+
+
+def test_a_call_is_reserved_in_the_entry_that_asks_for_it_where_nothing_lets_it_wait() -> None:
+    run, clock, held = queued(), FakeClock(NOON), RateLimiter(now=lambda: 0.0)
+    asking = decide(run.state, run.event(started()))
+    held.hold(9.0, "slow down")
+    of_a_caller = Spending(clock, quota_of=lambda _: QuotaSettings(usd_per_day=9.0))
+    free = replace(model_caller(Mind()), limits=SharedLimits(Spending(clock)))
+    rows: tuple[dict[str, Any], ...] = (
+        {},
+        {"kill_switch": KillSwitch(stopped_by="ann")},
+        {"slots": asyncio.Semaphore(0)},
+        {"limits": SharedLimits(Spending(clock), held)},
+        {"limits": SharedLimits(Spending(clock), RateLimiter(requests_per_minute=9))},
+        {"limits": SharedLimits(Spending(clock, usd_per_day=9.0))},
+        {"limits": SharedLimits(of_a_caller)},
+    )
+    for row in rows:
+        thinks = replace(free, **row)
+        assert (CallReserved in thinks.reserve(asking).kinds) is not bool(row), row
+        assert bool(thinks.calls_of(run.state.run_id)) is not bool(row)
 
 
 async def test_a_call_whose_first_half_is_on_its_way_is_not_made_from_the_state_before_it() -> None:
@@ -147,14 +170,14 @@ async def test_a_plan_that_comes_along_with_flawed_arguments_is_told_what_is_wro
     assert alone.plan is None
 
 
-@pytest.mark.parametrize("argument", [float("nan"), "\ud800", "a\0b", "x" * 200_000])
+@pytest.mark.parametrize("argument", [float("nan"), [{"n": float("-inf")}], "\ud800", "a\0b", "x" * 200_000])
 async def test_a_plan_that_cannot_be_stored_makes_the_whole_reply_unusable(argument: object) -> None:
     reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), run_at("run framing"))
     assert isinstance(reply.decision, Unusable)
     assert reply.plan is None
 
 
-@pytest.mark.parametrize("argument", ["\\u0000", "[^\\\\u0000-\\u001f]"])
+@pytest.mark.parametrize("argument", ["\\u0000", "[^\\\\u0000-\\u001f]", "NaN or Infinity"])
 async def test_a_plan_that_spells_a_nul_is_no_plan_with_one(argument: str) -> None:
     reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), run_at("run framing"))
     assert reply.plan == plan(n=argument)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 from nats.micro.service import Service
 
 from agent_service.workbench.dev import free_port
@@ -16,7 +17,7 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import micro_service
 from groundwork.nats.publishing import read_headers
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Misconfigured, TryAgain
 from tests.kit.bus import a_stream, heard, make_certificate, needs_openssl, server_with
 from tests.kit.waiting import until
 
@@ -126,6 +127,24 @@ async def test_a_message_that_another_client_would_not_send_leaves_the_link_hear
     for command in HOSTILE:
         send(link, command)
     await until(lambda: len(messages) == len(HOSTILE))
+    assert link.reconnects == 0
+
+
+async def test_an_answer_that_breaks_its_reader_and_a_slow_subscriber_leave_the_link_hearing(link: NatsLink) -> None:
+    async def wait(_: Msg) -> None:
+        await asyncio.Event().wait()
+
+    def breaks(_: Msg) -> bool:
+        raise OverflowError
+
+    slow = await link.client.subscribe("news", cb=wait, pending_msgs_limit=2)
+    for _ in range(9):
+        await link.send("news", b"x")
+    with pytest.raises(TryAgain, match="cannot be read"):
+        await link.client.ask("$JS.API.INFO", b"", within_s=10, more_follow=breaks)
+    assert slow.pending_msgs == slow.pending_bytes <= 2
+    assert "slow consumer" in link.client.trouble
+    assert await link.ask_jetstream("INFO")
     assert link.reconnects == 0
 
 

@@ -31,20 +31,20 @@ from schemas.values import dataclass, replace
 
 LATEST = timedelta(days=30)
 """Latest deadline, counted from acceptance."""
-CAPS: Mapping[str, float] = {"max_loops": 20, "max_steps": 20, "max_reframes": 10}
-"""Default caps, by constraint."""
+CAP_REFRAMES = 10
+"""Unless the default is higher."""
 OPEN_RETRY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPolicy:
-    """The operator's caps and defaults. The deadline of `defaults` is replaced by acceptance + `wall_clock_s`.
-    `cap_context_bytes`: as compact JSON."""
+    """The operator's caps, by constraint, and defaults. The deadline of `defaults` is replaced by acceptance +
+    `wall_clock_s`. `cap_context_bytes`: as compact JSON."""
 
     defaults: Limits
-    wall_clock_s: float = 3600.0
-    caps: Mapping[str, float] = field(default_factory=lambda: CAPS)
-    cap_context_bytes: int = 64 * 1024
+    wall_clock_s: float
+    caps: Mapping[str, float]
+    cap_context_bytes: int
 
     def grant(self, constraints: Constraints, *, context: dict[str, JsonValue], at: datetime) -> Limits:
         """Raises LimitRefused. RFC-103 allows `max_steps` in the context too; the constraints win."""
@@ -87,7 +87,7 @@ def _steps(asked: JsonValue, *, most: float) -> int:
 
 def limit_policy(settings: AgentSettings) -> LimitPolicy:
     given = settings.limits
-    most, reframes = max(given.cap_steps, given.max_steps), max(CAPS["max_reframes"], given.max_reframes)
+    most, reframes = max(given.cap_steps, given.max_steps), max(CAP_REFRAMES, given.max_reframes)
     capped = {"max_tokens": given.cap_tokens, "max_cost_usd": given.cap_cost_usd}
     caps = {name: cap for name, cap in capped.items() if cap is not None}
     of_a_run = given.model_dump(include={one.name for one in fields(Limits)})

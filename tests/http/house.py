@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp
 
 from agent_service.admission.callers import ApiSettings, TokenSettings
-from agent_service.admission.limits import LimitPolicy, SharedLimits
+from agent_service.admission.limits import SharedLimits
 from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
 from agent_service.api.http import create_app
@@ -32,7 +32,6 @@ from agent_service.api.service import OperatorCalls, ServiceCalls
 from agent_service.archive.pruning import Pruner
 from agent_service.archive.retention import KeepRunsSettings
 from agent_service.background import Background
-from agent_service.core.brief import Limits
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError
 from agent_service.history import log_line
@@ -61,7 +60,7 @@ from schemas.operations import Scope
 from schemas.status import GatewayPruned, GatewayStatus
 from tests.core.script import commits_of
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard, MemoryLetters
-from tests.kit.runs import DIGEST, NOON, run_id
+from tests.kit.runs import DIGEST, run_id
 from tests.projections.fakes import Shelf
 from tests.projections.people import a_run_that_asks, a_run_that_needs_approval
 
@@ -237,9 +236,8 @@ async def open_house(
         archive: Any = MoodyArchive(store)
         feed = Feed(archive, poll_s=0.05)
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
-        settings = AgentSettings(
-            http=ApiSettings(tokens=known, max_queued=max_queued), trace_url="http://traces/{trace_id}"
-        )
+        own: dict[str, Any] = {"limits": {"max_context_bytes": MAX_BODY_BYTES}, "trace_url": "http://traces/{trace_id}"}
+        settings = AgentSettings(http=ApiSettings(tokens=known, max_queued=max_queued), **own)
         limits = SharedLimits(Spending(clock, quota_of=settings.quota_of))
         evidence, slots = CitationChecker(archive, MemoryArtifacts()), asyncio.Semaphore(4)
         model_caller = ModelCaller(outside, evidence, clock, kill_switch, limits, slots)
@@ -251,7 +249,6 @@ async def open_house(
         halt_control = HaltControl(kill_switch, store, MemoryBoard(), turns.take, clock, lambda: None)
         instruments = Instruments()
         intake = Intake(turns, outside, settings.for_model(verifies=False), IncomingMetrics(instruments))
-        intake.policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         folders = Folders(archive, workspace, shelf, keep=25)
         wrong: dict[str, str] = {}

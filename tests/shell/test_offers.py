@@ -1,7 +1,6 @@
 """Executors are discovered on the bus; their offers become one list under the operator's rules; limits are granted."""
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import Constraints
 from schemas.status import GatewayStatus
 from tests.cli.stores import configured
-from tests.core.cues import limits
 from tests.core.script import NOON
 from tests.kit.waiting import until
 
@@ -151,9 +149,9 @@ def policy(**given: Any) -> LimitPolicy:
     return limit_policy(AgentSettings(limits=LimitSettings(**given)))
 
 
-POLICY = LimitPolicy(defaults=limits(max_steps=10, max_reframes=2), wall_clock_s=600.0)
+POLICY = policy(wall_clock_s=600.0)
 CAPPED = policy(cap_tokens=1000, cap_cost_usd=2.0, max_cost_usd=3.0, max_context_bytes=100)
-SMALL = replace(POLICY, cap_context_bytes=len('{"a":"é"}'.encode()))
+SMALL = policy(max_context_bytes=len('{"a":"é"}'.encode()))
 IN_TWO_DAYS = NOON + timedelta(days=2)
 
 

@@ -13,7 +13,6 @@ from pydantic import BeforeValidator, Field, JsonValue, SecretStr, ValidationErr
 
 from agent_service.admission.callers import BUS, UNBOUNDED, ApiSettings, QuotaSettings, token_caller
 from agent_service.archive.retention import KeepRunsSettings
-from agent_service.core.brief import Continuations
 from agent_service.models.settings import KEYS, ModelSettings, Provider
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.settings import ServiceSettings
@@ -74,9 +73,6 @@ class ContinuationSettings(Section):
     max_tasks: Annotated[int, Field(ge=1, le=100)] = 100
     parallel: Annotated[int, Field(ge=1, le=64)] = 4
     parallel_per_tool: Annotated[int, Field(ge=1, le=64)] = 4
-
-    def limits(self) -> Continuations:
-        return Continuations(**self.model_dump())
 
 
 def _by_tool(given: object) -> object:

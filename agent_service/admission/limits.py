@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from agent_service.admission.rate_limits import MINUTE_S, Bucket, RateLimiter
 from agent_service.admission.spending import DaySums, Spending
-from agent_service.core.brief import Limits
+from agent_service.core.brief import Continuations, Limits
 from agent_service.core.waiting import Status
 from agent_service.errors import LimitRefused, OverQuota
 from agent_service.run.journal import Commit
@@ -92,9 +92,9 @@ def limit_policy(settings: AgentSettings) -> LimitPolicy:
     caps = {name: cap for name, cap in capped.items() if cap is not None}
     of_a_run = given.model_dump(include={one.name for one in fields(Limits)})
     of_a_run |= {name: min(cap, of_a_run[name] or cap) for name, cap in caps.items()}
-    of_a_run |= {"deadline_at": datetime.max.replace(tzinfo=UTC), "continuations": settings.continuations.limits()}
+    continuations, deadline_at = Continuations(**settings.continuations.model_dump()), datetime.max.replace(tzinfo=UTC)
     return LimitPolicy(
-        defaults=Limits(**of_a_run),
+        defaults=Limits(**of_a_run, continuations=continuations, deadline_at=deadline_at),
         wall_clock_s=given.wall_clock_s,
         caps={"max_loops": most, "max_steps": most, "max_reframes": reframes, **caps},
         cap_context_bytes=given.max_context_bytes,

@@ -142,7 +142,7 @@ async def test_a_reader_that_does_not_read_the_rest_of_its_last_answer_is_discon
 
     async with serving(greet, protocol=Unpaused) as port:
         _, writer = await connect(port, LAST.replace(b"/ ", b"/long "))
-        await asyncio.wait_for(gone.wait(), 10)
+        await asyncio.wait_for(gone.wait(), 30)
         writer.close()
 
 

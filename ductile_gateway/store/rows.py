@@ -252,8 +252,8 @@ class Rows:
     async def read(self, kind: type[R], *names: str, seen: Version[R] | None = None) -> R | None:
         """`seen`: takes note of what was read."""
         seen, subject = seen or Version(), subject_of(kind, *names)
-        seen.stored = await self.carrier.load(subject)
-        seen.row = read_row(kind, subject, seen.stored) if seen.stored.seq else None
+        stored = await self.carrier.load(subject)
+        seen.row, seen.stored = read_row(kind, subject, stored) if stored.seq else None, stored
         return seen.row
 
     def listed(self, kind: type[R], statement: str, values: Values = ()) -> list[R]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.calls.call import Call, Receipt
-from ductile_gateway.calls.ledger import ArtifactNames
+from ductile_gateway.calls.ledger import ArtifactNames, CallVersion
 from ductile_gateway.store.opening import COPY
 from ductile_gateway.store.rows import subject_of
 from groundwork.service.errors import TryAgain
@@ -89,8 +89,11 @@ async def test_a_fact_that_nobody_can_read_or_a_newer_gateway_wrote_stays_and_ho
     crowd: kit.Crowd, fact: bytes, why: str
 ) -> None:
     async with crowd.gateway("a") as a, crowd.gateway("b") as b:
+        call, answer, seen = kit.an_open_call(), kit.an_answer(), CallVersion()
+        assert await a.ledger.find(KEY, seen) is None
         await crowd.log.append(subject_of(Call, KEY), fact, after=None)
-        for refused in (a.ledger.find(KEY), a.ledger.intend(kit.an_open_call()), a.ledger.answer(kit.an_answer())):
+        changes = a.ledger.intend(call, None, seen), a.ledger.answer(answer, seen), a.ledger.answer(answer)
+        for refused in (a.ledger.find(KEY), *changes):
             with pytest.raises(TryAgain, match=why):
                 await refused
         assert [kept.body for kept in crowd.log.facts] == [fact]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.calls.call import AlreadyStarted, Call, Receipt
-from ductile_gateway.calls.ledger import ArtifactNames
+from ductile_gateway.calls.ledger import ArtifactNames, CallVersion
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas.signing import AgentKey
 from tests.gateway.parts import NOON, RUN
@@ -55,11 +55,16 @@ async def test_an_answer_takes_the_place_of_an_intent_and_the_first_is_kept_for_
 
 
 async def test_a_receipt_is_written_with_its_intent_and_never_over_another_one(stores: kit.Stores) -> None:
-    await stores.ledger.intend(kit.an_open_call(), Receipt(NOON))
-    with pytest.raises(AlreadyStarted):
-        await stores.ledger.intend(kit.an_open_call(may_repeat=True), Receipt(NOON + kit.SECOND))
-    assert await begun(stores.ledger, kit.an_open_call().key) == kit.an_open_call()
-    assert await kit.receipt_of(stores.ledger, kit.an_open_call().asked.key) == Receipt(NOON)
+    ledger, call, seen = stores.ledger, kit.an_open_call(), CallVersion()
+    assert await ledger.find(call.key, seen) is None
+    await ledger.intend(call, Receipt(NOON))
+    for version in (seen, None):
+        with pytest.raises(AlreadyStarted):
+            await ledger.intend(kit.an_open_call(may_repeat=True), Receipt(NOON + kit.SECOND), version)
+    assert await begun(ledger, call.key) == call
+    assert await kit.receipt_of(ledger, call.key) == Receipt(NOON)
+    first = await ledger.answer(kit.an_answer(text="first"))
+    assert await ledger.answer(kit.an_answer(text="second"), seen) == first
 
 
 async def test_of_two_that_begin_a_call_at_once_one_does_and_its_answers_agree(stores: kit.Stores) -> None:

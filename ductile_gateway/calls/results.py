@@ -58,7 +58,7 @@ def from_form(outcome: ToolOutcome, names: Collection[str], *, strangers: bool =
     """The outcome as the form in its text says. `names`: of the tool; the plugin `echo` of the Ductile `home` is the
     tool `home_echo`. `strangers`: a form of another plugin is a text like any other, and not unreadable."""
     try:
-        form = read_plugin_result(outcome.text)
+        form = read_plugin_result(storable(outcome.text))
     except ValueError as flaws:
         return unreadable(outcome, str(flaws))
     if not any(name == form.plugin or name.endswith(f"_{form.plugin}") for name in names):

@@ -29,7 +29,7 @@ from ductile_gateway.calls.call import (
     read_request,
 )
 from ductile_gateway.calls.policy import after_run
-from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, answer_to, fit_for_event
+from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, answer_to, fit_for_event, from_form
 from ductile_gateway.plugins.response import CallRemains, judge
 from ductile_gateway.status import findings_of
 from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
@@ -38,6 +38,7 @@ from schemas.events import RESERVED_KEYS
 from schemas.status import Finding, Halt
 from tests.gateway.parts import (
     CATALOG,
+    FORM,
     ILLEGAL_NAMES,
     NOON,
     RUN,
@@ -237,6 +238,8 @@ def test_a_result_with_much_to_tell_stays_short_and_the_largest_fits_into_a_mess
 def test_a_text_that_no_event_can_carry_is_replaced(bad: str, kept: str) -> None:
     fit = fit_for_event(ToolOutcome("ok", text=f"a{bad}", output={f"b{bad}": [f"c{bad}", 1]}))
     assert (fit.text, fit.output) == (f"a{kept}", {f"b{kept}": [f"c{kept}", 1]})
+    asked = from_form(ToolOutcome("ok", text=FORM.replace("unsat", bad)), {"jina-reader"})
+    assert (asked.status, asked.text) == ("continuation", kept)
 
 
 def test_a_tool_that_floods_the_run_with_artifacts_has_failed() -> None:

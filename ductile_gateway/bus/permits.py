@@ -137,9 +137,9 @@ class NatsPermits:
         except BaseException:
             if let_in in lane.waiting:
                 lane.waiting.remove(let_in)
-                lane.changed.set()
             elif not let_in.cancelled() and let_in.exception() is None:  # it got a permit at the same moment
                 self.release(name)
+            lane.changed.set()
             raise
 
     def release(self, name: str) -> None:

@@ -156,7 +156,7 @@ class WaitingCalls:
         self._in_hand: dict[str, WaitingCall] = {}
 
     def put_off(self, asked: CallRequest, why: TryAgain) -> None:
-        self._put_off[asked.key] = utc_now(), self._wait(asked, printable(why))
+        self._put_off[asked.key] = utc_now(), self._wait(asked, why)
 
     def over(self, asked: CallRequest) -> None:
         self._put_off.pop(asked.key, None)
@@ -169,10 +169,11 @@ class WaitingCalls:
         finally:
             del self._in_hand[asked.key]
 
-    def _wait(self, asked: CallRequest, why: str) -> WaitingCall:
+    def _wait(self, asked: CallRequest, why: object) -> WaitingCall:
         known, request = self._put_off.get(asked.key), asked.request
         named = request.model_dump(include={"run_id", "step", "tool", "attempt", "task", "round"})
-        return WaitingCall(**named, since=known[1].since if known else utc_now(), until=request.deadline_at, why=why)
+        since, said = known[1].since if known else utc_now(), printable(why)
+        return WaitingCall(**named, since=since, until=request.deadline_at, why=said)
 
     def why(self, key: str) -> str | None:
         known = self._put_off.get(key)

@@ -64,7 +64,7 @@ async def endings(bus: NatsLink) -> list[str]:
 async def test_a_call_outlives_a_stop_a_kill_and_a_take_over_of_its_gateway_and_runs_once(
     bus: NatsLink, tmp_path: Path, nats_server: EmbeddedNats
 ) -> None:
-    gateway = Gateway(tmp_path, nats_server.url, grace_s=0.2, lease_s=1)
+    gateway = Gateway(tmp_path, nats_server.url, grace_s=0.2)
     await record(bus, tmp_path)
     with gateway.serving() as stopped:
         await until(lambda: lines(tmp_path / "marks" / "ran"), within_s=30)

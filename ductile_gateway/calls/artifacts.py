@@ -7,7 +7,6 @@ content in its place.
 
 import hashlib
 import re
-from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from pydantic import JsonValue
@@ -143,9 +142,3 @@ def artifact_argument(name: str, content: bytes) -> dict[str, JsonValue] | None:
     except UnicodeDecodeError:
         text = artifact_text(ProducedArtifact(name, content_type, content))
     return None if text is None else {"path": artifact_path(name), "content_type": content_type, "text": text}
-
-
-def artifact_arguments(properties: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """Names of the arguments that are paths of artifacts, by the properties of their schema."""
-    schemas = ((name, schema) for name, schema in properties.items() if isinstance(schema, dict))
-    return tuple(name for name, schema in schemas if schema.get("format") == "artifact")

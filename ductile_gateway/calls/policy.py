@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from ductile_gateway.calls.artifacts import artifact_arguments, artifact_name
+from ductile_gateway.calls.artifacts import artifact_name
 from ductile_gateway.calls.call import (
     CallRequest,
     JobFacts,
@@ -50,7 +50,8 @@ class OfferedCommand:
         properties = known if isinstance(known, dict) else {}
         self.validator = validator_of(schema) if schema else None
         self.given = GIVEN_KEYS - properties.keys()
-        self.artifacts = artifact_arguments(properties)
+        schemas = ((name, one) for name, one in properties.items() if isinstance(one, dict))
+        self.artifacts = tuple(name for name, one in schemas if one.get("format") == "artifact")
         self.may_repeat = self.command.tier == "read" or self.command.idempotent
 
     def flaw(self, request: ToolRequest) -> str | None:

@@ -24,7 +24,7 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.ports import Begin, CallObserver, ResultBus, ToolArtifactStore, ToolRunner, unrecorded
+from ductile_gateway.ports import Begin, CallObserver, ToolRunner, unrecorded
 from ductile_gateway.store.rows import FileCarrier, Rows
 from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
 from groundwork.service.errors import GiveUp, NameTaken, TryAgain
@@ -220,18 +220,11 @@ class World:
     """The surroundings of a relay; its agent knows which runs have `ended`, unless it is away. A new relay
     over the same world is a gateway that was restarted."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger | None = None,
-        runner: ToolRunner | None = None,
-        artifacts: ToolArtifactStore | None = None,
-        bus: ResultBus | None = None,
-    ) -> None:
-        self.ledger: Any = ledger or Ledger(memory_rows())
+    def __init__(self, runner: ToolRunner | None = None) -> None:
+        self.ledger: Any = Ledger(memory_rows())
         self.runner: Any = runner or FakeRunner()
-        self.artifacts: Any = artifacts or MemoryArtifacts()
-        self.bus: Any = bus or MemoryBus()
+        self.artifacts: Any = MemoryArtifacts()
+        self.bus: Any = MemoryBus()
         self.ended: set[str] = set()
         self.agent_away = False
         self.ownership: Any = BusOwnership(cast("Any", Lease()), memory_rows())

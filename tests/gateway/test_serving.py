@@ -5,7 +5,6 @@ import asyncio
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -174,8 +173,10 @@ async def test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_
     assert (len({status.gateway for status in said}), {status.gateways for status in said}) == (3, {3})
 
 
-def a_world(link: NatsLink, **parts: Any) -> World:
-    return World(bus=NatsBus(link), artifacts=ArtifactBucket(link, subjects.ARTIFACT_BUCKET), **parts)
+def a_world(link: NatsLink) -> World:
+    world = World()
+    world.bus, world.artifacts = NatsBus(link), ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
+    return world
 
 
 async def test_a_request_that_was_published_twice_has_one_result_and_one_that_is_refused_tells_who_asked(

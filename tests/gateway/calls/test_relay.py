@@ -200,6 +200,8 @@ async def test_a_call_that_waits_is_told_until_it_is_made_or_given_up_with_what_
     assert (call.run_id, call.step, call.tool, call.since) == (RUN, 1, "fetch", NOON)
     assert (call.until, call.why) == (due, "nothing answers at http://localhost:1")
     world.runner.away = False
+    with relay.waiting.waiting(first, "stopped by \0"):
+        assert relay.waiting.reported()[0].why == "stopped by  "
     await relay.take(first)
     assert [call.step for call in relay.waiting.reported()] == [2]
     world.clock.advance(600)

@@ -12,7 +12,7 @@ import pytest
 
 from agent_service.store.runs import RunStore
 from agent_service.views.workspace.files import Workspace
-from groundwork.service.errors import Broken, Misconfigured
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.service.store_folder import write
 from groundwork.sqlite import errors
 from groundwork.sqlite.file import SqliteFile, migrate, open_file, pending_upgrade
@@ -91,7 +91,7 @@ def test_a_failing_script_leaves_nothing_behind_and_keeps_those_before_it(path: 
     assert answer(path, "SELECT id FROM run") == ["a;b", "whole"]
 
 
-PAGE, ROW, STEP = 4096, 20_000, 10
+PAGE, ROW = 4096, 20_000
 
 
 @pytest.fixture
@@ -122,6 +122,24 @@ async def test_what_a_process_that_died_had_given_is_put_back_before_anything_is
     async with opened(disk, reserve=True) as file:
         await file.write(lambda connection: connection.execute("INSERT INTO t (v) VALUES (randomblob(?))", (ROW,)))
         assert reserved(file.path) >= kept
+
+
+@pytest.mark.parametrize("reserve", [True, False])
+async def test_on_a_full_disk_what_makes_room_is_written_from_the_reserve_and_nothing_else_is(
+    disk: Path, *, reserve: bool
+) -> None:
+    async with opened(disk) as file:
+        await file.write(lambda to: to.executemany("INSERT INTO t (v) VALUES (zeroblob(?))", [(ROW,)] * 50))
+    async with opened(disk, reserve=reserve) as file:
+        kept, filler, change = reserve and reserved(file.path), fill(disk), "UPDATE t SET v = randomblob(20000)"
+        with file.making_room():
+            for makes_room in (False, True):
+                with contextlib.nullcontext() if makes_room and reserve else pytest.raises(TryAgain, match="no room"):
+                    await file.write(lambda to: to.execute(change), makes_room=makes_room)
+        assert "no room" in file.trouble, "what makes room proves nothing for others"
+        filler.unlink()
+        await file.write(lambda to: to.execute(change))
+        assert (file.trouble, reserve and reserved(file.path)) == ("", kept)
 
 
 def test_a_file_that_finds_no_room_is_as_it_was_and_leaves_nothing_beside_it(disk: Path) -> None:

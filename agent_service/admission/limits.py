@@ -263,6 +263,6 @@ class SharedLimits:
 
     async def recall_calls(self, store: RunStore) -> None:
         """Loads the calls of the last minute. Raises TryAgain."""
-        if self.rate_limiter.limited:
+        if self.rate_limiter.is_limited:
             now = self.spending.clock.now()
             self.rate_limiter.recall(await store.calls(now - timedelta(seconds=MINUTE_S)), now)

@@ -66,7 +66,6 @@ class RateLimiter:
         self._claims = claims
         rates = {"requests": requests_per_minute, "tokens": tokens_per_minute}
         self._rates = {name: rate for name, rate in rates.items() if rate}
-        self.limited = bool(self._rates)
         self._buckets = self._full(self._now())
         self.others: dict[str, tuple[int, str]] = {}
         """Tokens of calls of other processes, and the process, by run."""
@@ -78,7 +77,7 @@ class RateLimiter:
 
     @property
     def is_limited(self) -> bool:
-        return self.limited or self._held_until > self._now()
+        return bool(self._rates) or self._held_until > self._now()
 
     async def admit(self, tokens: int) -> None:
         """Returns when a call of `tokens` may be made. Raises ModelError (try again) if the wait is long."""

@@ -98,15 +98,12 @@ class Channel:
     """Events of one feed, with its followers.
 
     `newest` returns the number of the newest event, or raises TryAgain; `read` returns a chunk after a number, or
-    raises TryAgain or Damaged. `ending` is set once the agent stops.
+    raises TryAgain or Damaged.
     """
 
-    def __init__(
-        self, newest: Callable[[], int], read: Callable[[int], Awaitable[Chunk]], ending: asyncio.Event
-    ) -> None:
+    def __init__(self, newest: Callable[[], int], read: Callable[[int], Awaitable[Chunk]]) -> None:
         self.newest = newest()
         self.followers = 0
-        self._ending = ending
         self._newest = newest
         self._read = read
         self._chunks: OrderedDict[int, Chunk] = OrderedDict()
@@ -116,10 +113,6 @@ class Channel:
         """Set at the next wake-up."""
         self._waking: asyncio.TimerHandle | None = None
         self._woken_at = 0.0
-
-    @property
-    def ended(self) -> bool:
-        return self._ending.is_set()
 
     async def after(self, number: int) -> Chunk:
         async with self._reading:
@@ -166,7 +159,7 @@ class Feed:
         """Channels by run; the empty name is that of all runs."""
         self._polling: asyncio.TimerHandle | None = None
         self._polls = 0
-        self._ending = asyncio.Event()
+        self._ended = False
 
     def announce(self, commit: Commit | RemoteCommit) -> None:
         for name in (commit.run_id, ""):
@@ -174,7 +167,7 @@ class Feed:
                 channel.wake_soon()
 
     def end(self) -> None:
-        self._ending.set()
+        self._ended = True
         for channel in self._channels.values():
             channel.wake()
 
@@ -191,7 +184,7 @@ class Feed:
                 await resting
 
     async def _rest(self, run_id: str, channel: Channel) -> None:
-        while not channel.ended:
+        while not self._ended:
             news = channel.news
             status = (await present(self._journal, run_id)).state.status
             if status in FINAL or status is Status.PAUSED:
@@ -237,7 +230,7 @@ class Feed:
                     if run_id and chunk.final and chunk.number >= channel.newest:
                         return
                     if chunk.number in (after, channel.newest):
-                        if channel.ended:
+                        if self._ended:
                             return
                         await news.wait()
                         if channel.newest == chunk.number:
@@ -252,7 +245,7 @@ class Feed:
         if (channel := self._channels.get(run_id)) is None:
             newest = partial(self._journal.version, run_id) if run_id else self._journal.newest
             read = partial(self._read_run, run_id) if run_id else self._read_all
-            channel = Channel(newest, read, self._ending)
+            channel = Channel(newest, read)
             for observers in () if self._channels else self._observers:
                 observers.append(self.announce)
             self._channels[run_id] = channel

@@ -11,7 +11,7 @@ import pytest
 
 from agent_service.metrics import IncomingMetrics
 from agent_service.views.spans import spans_since_rest
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import GiveUp, TryAgain
 from groundwork.telemetry.metrics import MOST_SERIES, Instruments
 from schemas import subjects
 from tests.core.cues import approves, cancel, due, rejects, signal
@@ -51,15 +51,15 @@ def test_every_journal_is_measured_whole() -> None:
 
 
 def test_a_message_is_measured_by_its_subject_and_is_a_turn_again_where_it_is_delivered_again() -> None:
-    errors = {None: "", TryAgain("later"): "try_again", KeyError(): "internal", CancelledError(): "internal"}
-    for error, kind in errors.items():
+    internal = ((error, "internal") for error in (KeyError(), CancelledError()))
+    for error, kind in ((None, ""), (TryAgain(""), "try_again"), (GiveUp(), "refused"), *internal):
         instruments = Instruments()
         IncomingMetrics(instruments).handled(subjects.TOOL_RESULT, 0.5, error)
         failed = f'error_type="{kind}",' if kind else ""
         again = f'agentic_retries_total{{agentic_retry_scope="turn",error_type="{kind}"}}'
         assert {series: value for series, value in readings(instruments).items() if "_sum" not in series} == {
             f'messaging_process_duration_seconds_count{{{failed}messaging_destination_name="agentic.tool_result"}}': 1,
-            **({again: 1} if isinstance(error, Exception) else {}),
+            **({again: 1} if isinstance(error, TryAgain | KeyError) else {}),
         }
 
 

@@ -121,7 +121,7 @@ class Folders:
     keep: int
     _now: Callable[[], float] = field(init=False, default_factory=lambda: this().monotonic)
     _due: dict[str, float] = field(init=False, default_factory=dict)
-    """Instants at which runs are rendered; 0 for those that rest."""
+    """Instants at which runs are rendered (monotonic, in seconds); 0 for those that rest."""
     _ended: OrderedDict[str, bool] = field(init=False, default_factory=OrderedDict)
     """The runs that ended last, oldest first. True: their artifacts are not copied yet."""
     _surplus: dict[str, None] = field(init=False, default_factory=dict)

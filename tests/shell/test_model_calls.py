@@ -76,7 +76,6 @@ def test_a_call_is_reserved_in_the_entry_that_asks_for_it_where_nothing_lets_it_
     run, clock, held = queued(), FakeClock(NOON), RateLimiter(now=lambda: 0.0)
     asking = decide(run.state, run.event(started()))
     held.hold(9.0, "slow down")
-    of_a_caller = Spending(clock, quota_of=lambda _: QuotaSettings(usd_per_day=9.0))
     free = replace(model_caller(Mind()), limits=SharedLimits(Spending(clock)))
     rows: tuple[dict[str, Any], ...] = (
         {},
@@ -85,7 +84,7 @@ def test_a_call_is_reserved_in_the_entry_that_asks_for_it_where_nothing_lets_it_
         {"limits": SharedLimits(Spending(clock), held)},
         {"limits": SharedLimits(Spending(clock), RateLimiter(requests_per_minute=9))},
         {"limits": SharedLimits(Spending(clock, usd_per_day=9.0))},
-        {"limits": SharedLimits(of_a_caller)},
+        {"limits": SharedLimits(Spending(clock, quota_of=lambda _: QuotaSettings(usd_per_day=9.0)))},
     )
     for row in rows:
         thinks = replace(free, **row)
@@ -170,17 +169,13 @@ async def test_a_plan_that_comes_along_with_flawed_arguments_is_told_what_is_wro
     assert alone.plan is None
 
 
-@pytest.mark.parametrize("argument", [float("nan"), [{"n": float("-inf")}], "\ud800", "a\0b", "x" * 200_000])
-async def test_a_plan_that_cannot_be_stored_makes_the_whole_reply_unusable(argument: object) -> None:
-    reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), run_at("run framing"))
-    assert isinstance(reply.decision, Unusable)
-    assert reply.plan is None
-
-
-@pytest.mark.parametrize("argument", ["\\u0000", "[^\\\\u0000-\\u001f]", "NaN or Infinity"])
-async def test_a_plan_that_spells_a_nul_is_no_plan_with_one(argument: str) -> None:
-    reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), run_at("run framing"))
-    assert reply.plan == plan(n=argument)
+async def test_a_plan_that_cannot_be_stored_makes_the_whole_reply_unusable_and_one_that_spells_it_does_not() -> None:
+    for argument in (float("nan"), [{"n": float("-inf")}], "\ud800", "a\0b", "x" * 200_000):
+        reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), run_at("run framing"))
+        assert (type(reply.decision), reply.plan) == (Unusable, None)
+    for argument in ("\\u0000", "[^\\\\u0000-\\u001f]", "NaN or Infinity"):
+        reply = await through_both_halves(model_caller(Mind(plans=plan(n=argument))), run_at("run framing"))
+        assert reply.plan == plan(n=argument)
 
 
 @pytest.mark.parametrize(

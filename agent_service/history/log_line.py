@@ -42,7 +42,8 @@ def log_line(change: Commit) -> tuple[str, Fields]:
     """
     run, event, (error_class, trouble) = change.state, change.event, _trouble_of(change)
     answer, ended = change.first(AttemptAnswered), change.first(RunEnded)
-    request, spent = answer or run.pending, ended.spent if ended else None
+    pending, spent = run.pending, ended.spent if ended else None
+    request = answer or pending
     tokens, cost_usd = (spent.tokens, spent.cost_usd) if spent else (None, None)
     if not spent and isinstance(event, ModelReplied):
         tokens, cost_usd = event.usage.input_tokens + event.usage.output_tokens, event.usage.cost_usd
@@ -54,7 +55,7 @@ def log_line(change: Commit) -> tuple[str, Fields]:
         "event": change.entry.kind,
         "state_transition": change.state_transition,
         "step": (request.step if request else run.step) or None,
-        "tool": answer.tool if answer else run.pending.action.tool if run.pending else None,
+        "tool": answer.tool if answer else pending.action.tool if pending else None,
         "attempt": request.attempt if request else None,
         "latency_ms": _latency_ms(change, answer),
         "error_class": error_class,
@@ -68,14 +69,15 @@ def log_line(change: Commit) -> tuple[str, Fields]:
         fields |= execution.model_dump(include={"job_id", "attempts", "exit_code"}, exclude_none=True)
     if trouble:
         fields["why"] = one_line(trouble, LONGEST_REASON)
-    return "; ".join(one.bare for one in clauses(change)), fields
+    return "; ".join([one.bare for one in clauses(change)]), fields
 
 
 def _latency_ms(change: Commit, answer: AttemptAnswered | None) -> int | None:
     if change.before is None:
         return None
-    asked = (pending for pending in change.before.pendings if answer and pending.name == answer.name)
-    since = next((pending.requested_at for pending in asked), change.before.updated_at)
+    since = change.before.updated_at
+    if answer:
+        since = {one.name: one.requested_at for one in change.before.pendings}.get(answer.name, since)
     return max(0, round((change.entry.at - since).total_seconds() * 1000))
 
 

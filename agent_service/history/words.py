@@ -83,25 +83,25 @@ SENTENCES: dict[type[Any], str] = {
 
 
 class Clause(NamedTuple):
-    """A clause; `bare`, its logged part, has no text of goals, models and tools."""
+    """A clause; `bare`, its logged part, has no text of goals, models and tools. `more` words the rest."""
 
     bare: str
-    more: str = ""
+    more: Callable[[], str] = str
 
     def __str__(self) -> str:
-        return self.bare + self.more
+        return self.bare + self.more()
 
 
 def clause(subject: Any) -> Clause:
     """`subject`: an event, a fact, a decision or a person's ask, of a type that has a sentence."""
     subject = subject.ask if isinstance(subject, facts.PersonAsked) else subject
-    bare, *more = [part(subject) for part in _PARTS[type(subject)]]
-    return Clause(bare, "".join(more))
+    bare, *more = _PARTS[type(subject)]
+    return Clause(bare(subject), lambda: "".join([part(subject) for part in more]))
 
 
 def title_and_text(subject: Any) -> dict[str, str]:
     bare, more = clause(subject)
-    text = more.removeprefix(" by ").removeprefix(" from ").removeprefix(": ")
+    text = more().removeprefix(" by ").removeprefix(" from ").removeprefix(": ")
     return {"title": bare[0].upper() + bare[1:], "text": text}
 
 
@@ -133,8 +133,8 @@ def _event_clauses(record: JournalRecord) -> Iterator[Clause]:
     event = record.event
     match event:
         case events.ModelReplied(model=model):
-            *others, last = (decision_clause(Thought(event, one)) for one in record.all(facts.Decided))
-            yield from (*others, last._replace(more=f"{last.more} (by {speaker(model)})"))
+            *others, last = [decision_clause(Thought(event, one)) for one in record.all(facts.Decided)]
+            yield from (*others, last._replace(more=lambda: f"{last.more()} (by {speaker(model)})"))
         case events.ToolReturned() | events.TimerFired():
             answers = record.all(facts.AttemptAnswered)
             for one in answers:
@@ -148,16 +148,19 @@ def _event_clauses(record: JournalRecord) -> Iterator[Clause]:
 def decision_clause(thought: Thought) -> Clause:
     decision, one = thought.decision, thought.became
     if one.status != "ok":
-        return Clause(f"{one.phase} {one.status}", f": {'; '.join(map(str, one.why)) or clause(decision)}")
+        return Clause(f"{one.phase} {one.status}", lambda: f": {'; '.join(map(str, one.why)) or clause(decision)}")
     asks = isinstance(decision, phases.AskPerson | phases.Wait)
-    return clause(decision) if asks else Clause(DONE[one.phase], f": {clause(decision)}")
+    return clause(decision) if asks else Clause(DONE[one.phase], lambda: f": {clause(decision)}")
 
 
 def answer_clause(answer: facts.AttemptAnswered, result: ToolResult | None) -> Clause:
-    what = answer.error.message if answer.error else summary_of_answer(answer, result)
-    execution = execution_of(result)
-    ran = f" ({execution})" if execution and str(execution) else ""
-    return Clause(f"{answer.tool} {OUTCOMES[answer.status]}", ran + (f": {what}" if what else ""))
+    def more() -> str:
+        what = answer.error.message if answer.error else summary_of_answer(answer, result)
+        execution = execution_of(result)
+        ran = f" ({execution})" if execution and str(execution) else ""
+        return ran + (f": {what}" if what else "")
+
+    return Clause(f"{answer.tool} {OUTCOMES[answer.status]}", more)
 
 
 def speaker(model: str) -> str:

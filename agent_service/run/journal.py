@@ -144,7 +144,7 @@ class Commit(JournalRecord):
     def state_transition(self) -> str:
         """Such as `acting->thinking`; an ended run appears with its status."""
         runs = (self.before, self.state)
-        return "->".join((run.status.value if run.final else run.waiting.kind) if run else "none" for run in runs)
+        return "->".join([(run.status.value if run.final else run.waiting.kind) if run else "none" for run in runs])
 
     @cached_property
     def paid_usd(self) -> float:

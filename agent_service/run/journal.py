@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from agent_service.core.brief import Brief
 from agent_service.core.decide import decide, with_reserve
 from agent_service.core.events import Event, EventFacts, ModelReplied, Transition
-from agent_service.core.facts import CallAsked, CallLost, CallReserved, Fact, RunStanding
+from agent_service.core.facts import CallAsked, CallLost, CallReserved, Fact, PersonAsked, RunEnded, RunStanding
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Damaged
@@ -161,6 +161,11 @@ class Commit(JournalRecord):
         if was_open is is_open or not self.state.brief.caller or self.state.brief.as_step:
             return 0
         return is_open - was_open
+
+    @cached_property
+    def rests(self) -> bool:
+        """True if the run has ended or paused by this entry."""
+        return RunEnded in self.kinds or PersonAsked in self.kinds
 
 
 def commit_of(before: Run | None, transition: Transition) -> Commit:

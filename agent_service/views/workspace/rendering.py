@@ -17,7 +17,6 @@ from dataclasses import field
 from itertools import islice
 from operator import itemgetter
 
-from agent_service.core.facts import PersonAsked, RunEnded
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged, Tampered
 from agent_service.history.results import RecordedArtifact, kept_artifacts
@@ -134,7 +133,7 @@ class Folders:
     )
 
     def committed(self, change: Commit) -> None:
-        run_id, rests = change.state.run_id, RunEnded in change.kinds or PersonAsked in change.kinds
+        run_id, rests = change.state.run_id, change.rests
         self._ended.pop(run_id, None)
         self._surplus.pop(run_id, None)
         if len(self._due) < MOST_DUE:

@@ -155,7 +155,7 @@ class Turns:
             raise VersionMoved(f"run {run_id} stands elsewhere than at version {made_at}, which this was made of")
 
     def follow(self, transition: Transition | None) -> Awaitable[None]:
-        """Second half of a turn. What a task commits that handles no message may be queued as a turn of any agent."""
+        """Second half of a turn. Several agents queue one that no message drives."""
         if transition is None or (state := transition.state) is None:
             return _nothing(None)
         if transition.ignored:

@@ -51,6 +51,9 @@ _CHANGED = (
     "tool was not given it"
 )
 
+Check = Callable[[], Awaitable[None]]
+"""May refuse a request by what is on offer."""
+
 log = logging.getLogger(__name__)
 
 
@@ -74,8 +77,8 @@ class Relay:
         self.waiting = WaitingCalls()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def take(self, asked: CallRequest, check: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Returns once the result is published. `check` may refuse the request, after the tools are known. Raises
+    async def take(self, asked: CallRequest, check: Check | None = None) -> None:
+        """Returns once the result is published. `check` runs as the request comes, and as it is admitted. Raises
         Unacceptable, TryAgain, Broken or Misconfigured."""
         async with self._locks.setdefault(asked.key, asyncio.Lock()):
             try:
@@ -123,14 +126,14 @@ class Relay:
             await self._publish(late)
         return True
 
-    async def _answer(self, asked: CallRequest, check: Callable[[], Awaitable[None]] | None) -> Call:
+    async def _answer(self, asked: CallRequest, check: Check | None) -> Call:
         if why := self.offers.awaited.get(asked.route):
             raise TryAgain(why)
         if check:
             await check()
         row = CallVersion()
         if (known := await self.ledger.find(asked.key, row)) is None:
-            return await self.record(asked, await self._admitted(asked, row), row)
+            return await self.record(asked, await self._admitted(asked, row, check), row)
         if known.digest != asked.digest:
             raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
         if known.is_open:  # it is not admitted again: it was when it was new
@@ -138,7 +141,9 @@ class Relay:
         self.observer.known(asked)
         return results.with_capability(known, asked.request.capability)
 
-    async def _admitted(self, asked: CallRequest, row: CallVersion | None, *, again: bool = False) -> ToolOutcome:
+    async def _admitted(
+        self, asked: CallRequest, row: CallVersion | None, check: Check | None = None, *, again: bool = False
+    ) -> ToolOutcome:
         """Admits the call and runs it. `again`: an earlier run was cut short, and may be repeated."""
         if why := self.gate.why:
             with self.waiting.waiting(asked, why):
@@ -150,6 +155,8 @@ class Relay:
                 await self.slots.acquire(run_id, tool)
         try:
             self.gate.check()
+            if check:  # a write may be on offer since the call began to wait
+                await check()
             call = self.offers.admit(asked, now=utc_now(), again=again)
             if isinstance(call, ToolOutcome):
                 return self._refused(asked, call)

@@ -28,6 +28,7 @@ from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand
 from schemas.continuation import Retrieve, read_continuation
 from schemas.events import ToolResult
+from schemas.status import Halt
 from tests.gateway.parts import (
     ASKS,
     CATALOG,
@@ -173,6 +174,23 @@ async def test_a_write_waits_for_an_agent_that_is_away_until_its_deadline_and_a_
     world.clock.advance(600)
     await world.relay().take(asked)
     assert outcomes(world) == ["ok", "expired"]
+
+
+async def test_a_call_whose_command_has_become_a_write_while_it_waited_is_checked_as_one() -> None:
+    async def check() -> None:
+        if (offered := relay.offers.command("fetch", "save")) and offered.command.tier == "write":
+            raise Unacceptable("it is not signed")
+
+    world = World()
+    relay = world.relay(Catalog(tools=(FETCH.model_copy(update={"commands": ()}),)))
+    relay.gate.update(Halt(since=NOON))
+    taking = asyncio.create_task(relay.take(SAVE, check))
+    await asyncio.sleep(0)
+    relay.offers.replace(CATALOG)
+    relay.gate.update(Halt(since=NOON, until=NOON, over=True))
+    with pytest.raises(Unacceptable, match="not signed"):
+        await taking
+    assert (executed(world), relay.slots.in_use("fetch")) == (0, 0)
 
 
 async def test_a_write_that_was_requested_a_moment_ago_is_made_though_the_agent_that_is_asked_is_silent() -> None:

@@ -100,6 +100,8 @@ def _bus(folder: Path) -> Iterator[str]:
 def _settings(folder: Path, bus: str, ports: dict[str, int], agent: dict[str, Any]) -> dict[str, Any]:
     tokens = [{"name": name, "token": token, "scopes": SCOPES[name]} for name, token in TOKENS.items()]
     peer = {"keys": [{"id": "v1", "secret": KEYS["peer"]}], "accept": ["agentic.start", "agentic.tool_result"]}
+    keys = {"ductile": KEYS["ductile"], "github": KEYS["github"], "standard": STANDARD_KEY}
+    webhooks = {name: {"scheme": name, "keys": [{"secret": key}], "events": {"*": GOAL}} for name, key in keys.items()}
     return {
         "nats": {"urls": [bus]},
         "agent": {
@@ -113,17 +115,9 @@ def _settings(folder: Path, bus: str, ports: dict[str, int], agent: dict[str, An
             "store": str(folder / "gateway"),
             "http": {"port": ports["probes"]},
             "plugins": {"folders": [str(PLUGINS), str(HERE / "plugins")]},
-            "ingress": {"port": ports["ingress"], "peers": {"ductile-here": peer}, "webhooks": _webhooks()},
+            "ingress": {"port": ports["ingress"], "peers": {"ductile-here": peer}, "webhooks": webhooks},
             "outbound": {"callbacks": {"secret": STANDARD_KEY}},
         },
-    }
-
-
-def _webhooks() -> dict[str, Any]:
-    return {
-        "ductile": {"scheme": "ductile", "keys": [{"secret": KEYS["ductile"]}], "events": {"*": GOAL}},
-        "github": {"scheme": "github", "keys": [{"secret": KEYS["github"]}], "events": {"*": GOAL}},
-        "standard": {"scheme": "standard", "keys": [{"secret": STANDARD_KEY}], "events": {"*": GOAL}},
     }
 
 

@@ -125,11 +125,6 @@ async def test_what_is_there_is_discovered_for_the_chosen_tools_alone(shared: Du
     assert (bool(nothing.manifests), bool(nothing.problems)) == (False, True)
 
 
-def with_tools(ductile: DuctileUnderTest, *tools: str) -> GatewaySettings:
-    way = {"url": ductile.url, "token": ductile.token}
-    return GatewaySettings.model_validate({"runner": "ductile", "ductile": way, "tools": list(tools)})
-
-
 def names(offers: Offers) -> list[str]:
     return [offer.name for offer in offers.catalog.tools]
 
@@ -137,7 +132,9 @@ def names(offers: Offers) -> list[str]:
 async def test_a_plugin_that_comes_later_is_on_offer_soon_and_while_ductile_is_away_the_tools_stay(
     fake: FakeDuctile, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings, told, offers = with_tools(fake, "probe", "news"), list[Any](), Offers()
+    told, offers, way = list[Any](), Offers(), {"url": fake.url, "token": fake.token}
+    named = {"runner": "ductile", "ductile": way, "tools": ["probe", "news"]}
+    settings = GatewaySettings.model_validate(named)
     found = await await_tools(settings)
     assert any("there is no plugin news" in problem for problem in found.problems)
     offers.replace(found.catalog, found.problems)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import httpx2
 import pytest
 
-from ductile_gateway.calls.call import Job, NeverStarted, Receipt, ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.calls.call import Job, NeverStarted, Receipt, ToolOutcome, Unknown, Verdict
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ductile import watch
 from ductile_gateway.ductile.api import open_api
@@ -23,7 +23,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.machine import utc_now
 from tests.ductile.fake import FakeDuctile, behaviours
 from tests.ductile.fake.server import LOST, UNAVAILABLE, says
-from tests.ductile.running import NOWHERE, OF_A_PIPELINE, PIPELINE, QUICK, Recorded, a_call, gateway, outcome, ran
+from tests.ductile.running import NOWHERE, OF_A_PIPELINE, PIPELINE, QUICK, a_call, gateway, outcome, ran
 from tests.ductile.under_test import Execution
 from tests.kit.fakes import still
 from tests.kit.http_server import Response
@@ -274,20 +274,14 @@ async def test_a_ductile_that_stays_away_is_waited_for_as_long_as_the_answer_is_
     assert datetime.now(UTC) > call.deadline_at + timedelta(seconds=0.7)
 
 
-async def run_held(fake: FakeDuctile, runner: Recorded, number: int) -> tuple[threading.Event, list[ToolCall], Any]:
-    release = threading.Event()
-    fake.on("probe", "look", behaviours.held(release))
-    calls = [a_call("look") for _ in range(number)]
-    return release, calls, asyncio.gather(*(runner.run(call) for call in calls))
-
-
 async def test_an_event_ends_the_wait_for_a_job(fake: FakeDuctile, tmp_path: Path) -> None:
     async with gateway(fake, tmp_path, timing=ONLY_EVENTS) as runner:
-        release, _, running = await run_held(fake, runner, 1)
+        fake.on("probe", "look", behaviours.held(release := threading.Event()))
+        running = asyncio.create_task(runner.run(a_call("look")))
         await until(lambda: fake.executions)
         release.set()
         async with asyncio.timeout(5):
-            assert [outcome(verdict).status for verdict in await running] == ["ok"]
+            assert outcome(await running).status == "ok"
 
 
 async def test_events_are_followed_again_once_they_are_no_longer_refused(

@@ -141,10 +141,8 @@ class Relay:
         self.observer.known(asked)
         return results.with_capability(known, asked.request.capability)
 
-    async def _admitted(
-        self, asked: CallRequest, row: CallVersion | None, check: Check | None = None, *, again: bool = False
-    ) -> ToolOutcome:
-        """Admits the call and runs it. `again`: an earlier run was cut short, and may be repeated."""
+    async def _admitted(self, asked: CallRequest, row: CallVersion | None, check: Check | None) -> ToolOutcome:
+        """Admits the call and runs it. `row`: None if an earlier run was cut short, and may be repeated."""
         if why := self.gate.why:
             with self.waiting.waiting(asked, why):
                 await self.gate.wait_open()
@@ -157,7 +155,7 @@ class Relay:
             self.gate.check()
             if check:  # a write may be on offer since the call began to wait
                 await check()
-            call = self.offers.admit(asked, now=utc_now(), again=again)
+            call = self.offers.admit(asked, now=utc_now(), again=row is None)
             if isinstance(call, ToolOutcome):
                 return self._refused(asked, call)
             if call.artifacts:
@@ -223,7 +221,7 @@ class Relay:
         offered = self.offers.command(call.asked.request.tool, call.command)
         payload = await self._arguments(call.asked, offered.artifacts) if offered else None
         call = replace(call, payload=payload) if isinstance(payload, dict) else replace(call, complete=False)
-        return await self._resumed(call) or await self._admitted(call.asked, None, again=True)
+        return await self._resumed(call) or await self._admitted(call.asked, None, None)
 
     async def _resumed(self, call: ToolCall) -> ToolOutcome | None:
         """Outcome of a call that may have been started; None if it may be started again."""

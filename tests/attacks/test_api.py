@@ -177,11 +177,8 @@ async def test_no_secret_is_in_any_file_after_it_was_used_guessed_and_refused(se
         await wrong.ask("POST", f"/v1/runs/{run_id}/cancel", json={})
         await wrong.get(f"/v1/runs?token={token}")
     assert await deliver(HttpCaller(url=services.ingress, protected=True)) == [202, 401, 403]
-    assert [str(file) for file in written(services.folder) if leaks(file)] == []
-
-
-def written(folder: Path) -> list[Path]:
-    return [file for file in folder.rglob("*") if file.is_file() and file.name not in GIVEN]
+    written = [file for file in services.folder.rglob("*") if file.is_file() and file.name not in GIVEN]
+    assert [str(file) for file in written if leaks(file)] == []
 
 
 def leaks(file: Path) -> list[str]:

@@ -98,7 +98,10 @@ async def _run_dev(options: DevOptions, *, as_json: bool) -> Exit:
         async with stack(options, lambda what: starting.update(f"waiting for {what}")) as made:
             starting.stop()
             _announce(made, as_json)
-            await _until_stopped(made, as_json)
+            async with in_background(*map(_print_log, () if as_json else (made.agent, made.gateway))):
+                while True:  # it may show late that a service cannot start
+                    made.check()
+                    await asyncio.sleep(POLL_S)
     return Exit.OK
 
 
@@ -108,14 +111,6 @@ def _check_free(port: int) -> None:
     except OSError as error:
         what = f"port {port} of 127.0.0.1 cannot be had ({os.strerror(error.errno or 0)})"
         raise Misconfigured(f"{what}: stop what listens there, or choose another with --http-port") from error
-
-
-async def _until_stopped(made: DevStack, as_json: bool) -> None:
-    """Raises Misconfigured once a service cannot start, which may show late."""
-    async with in_background(*map(_print_log, () if as_json else (made.agent, made.gateway))):
-        while True:
-            made.check()
-            await asyncio.sleep(POLL_S)
 
 
 async def _print_log(service: Service) -> None:

@@ -79,8 +79,8 @@ class Agent:
         self.traces = _traces(settings, store, workspaces / ".traced")
         """None without a receiver."""
 
-        told: list[Observer] = [self.traces.committed] if self.traces else []
-        observers = [*told, self.folders.committed, log_line.write, metrics.committed, self.limits.committed]
+        traced: list[Observer] = [self.traces.committed] if self.traces else []
+        observers = [*traced, self.folders.committed, log_line.write, metrics.committed, self.limits.committed]
         self.remote_observers: list[Callable[[RemoteCommit], object]] = [
             self.limits.remote_commit,
             lambda commit: metrics.forget(commit.run_id),

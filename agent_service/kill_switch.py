@@ -144,17 +144,17 @@ class HaltControl:
         halt = self.halt
         if halt is None or halt.until is None or halt.over:
             return
-        told = StoodStill(at=halt.until, since=halt.since, by=halt.by, reason=halt.reason)
+        event = StoodStill(at=halt.until, since=halt.since, by=halt.by, reason=halt.reason)
         run_ids = await self.store.changed_since(halt.until, or_open=True)
         for some in (run_ids[i : i + TOLD_AT_ONCE] for i in range(0, len(run_ids), TOLD_AT_ONCE)):
-            await asyncio.gather(*(self._tell(run_id, told) for run_id in some))
+            await asyncio.gather(*(self._tell(run_id, event) for run_id in some))
         over = halt.model_copy(update={"over": True})
         await self._take(over)
         await self._show(over)
 
-    async def _tell(self, run_id: str, told: StoodStill) -> None:
+    async def _tell(self, run_id: str, event: StoodStill) -> None:
         with suppress(Damaged, NewerVersion):  # that run is left alone
-            await self.tell(run_id, told)
+            await self.tell(run_id, event)
 
     async def _take(self, halt: Halt) -> None:
         await self.store.keep_halt(halt)

@@ -172,9 +172,9 @@ class AgentMetrics:
     def committed(self, change: Commit) -> None:
         before, run = change.before, change.state
         self._count["entries"].add(change.entry.kind)
-        for told in (change.event, *change.facts):
-            if observe := self._observers.get(type(told)):
-                observe(change, told)
+        for one in (change.event, *change.facts):
+            if observe := self._observers.get(type(one)):
+                observe(change, one)
         if before and isinstance(before.waiting, NeedsPerson) and not isinstance(run.waiting, NeedsPerson):
             self._waited(change, before.waiting)
 
@@ -206,8 +206,8 @@ class AgentMetrics:
             self._count["unpriced"].add(model)
         if not usage.input_tokens:
             return
-        for (told, *which), tokens in zip(self._usage, (usage.input_tokens, usage.output_tokens), strict=True):
-            told.record(tokens, *self._of_a_call, model, *which)
+        for (histogram, *which), tokens in zip(self._usage, (usage.input_tokens, usage.output_tokens), strict=True):
+            histogram.record(tokens, *self._of_a_call, model, *which)
         for kind in ("input", "output", "cache_read", "cache_write"):
             self._count["tokens"].add(model, kind, by=getattr(usage, f"{kind}_tokens"))
 
@@ -279,7 +279,7 @@ def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]]
         return instruments.histogram(name, text, *_OF_CALLS, *kind, unit="{token}", bounds=TOKENS)
 
     if uses_latest_gen_ai():
-        told, written = (f"gen_ai.client.inference.operation.{way}_tokens" for way in ("input", "output"))
-        return (histogram(told),), (histogram(written),)
+        read, written = (f"gen_ai.client.inference.operation.{way}_tokens" for way in ("input", "output"))
+        return (histogram(read),), (histogram(written),)
     both = histogram("gen_ai.client.token.usage", TOKEN_TYPE)
     return (both, "input"), (both, "output")

@@ -251,10 +251,10 @@ async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     out, stderr = await process.communicate()
     if process.returncode:
-        told = stderr.decode(errors="replace").strip()
+        text = stderr.decode(errors="replace").strip()
         with suppress(ValueError, LookupError, TypeError):
-            error = json.loads(told)["error"]
+            error = json.loads(text)["error"]
             raise NotDone(error["message"], Exit(error["exit_code"]), {"code": error["code"]})
-        raise NotDone(told or f"the gateway's {arguments[0]} ended", Exit.FAILED)
+        raise NotDone(text or f"the gateway's {arguments[0]} ended", Exit.FAILED)
     answer: dict[str, Any] = json.loads(out)
     return answer

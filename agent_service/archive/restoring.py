@@ -231,9 +231,11 @@ async def load_runs(database: SqliteFile, runs: Iterable[Followed]) -> None:
 
 
 def _load(run: ArchivedRun, commits: Sequence[Commit], connection: sqlite3.Connection) -> None:
-    told = run.dispatched_up_to
+    dispatched = run.dispatched_up_to
     for commit, position in zip(commits, run.positions, strict=True):
-        store_commit(statements_of(commit, digest=run.digest, dispatched_up_to=told, position=position), connection)
+        store_commit(
+            statements_of(commit, digest=run.digest, dispatched_up_to=dispatched, position=position), connection
+        )
 
 
 async def append_runs(log: SharedLog, runs: Iterable[Followed], records: Iterable[SideRecord]) -> None:
@@ -258,8 +260,8 @@ async def _append_run(log: SharedLog, run: ArchivedRun, commits: Sequence[Commit
         by = turn_id(run.run_id, run.version) if commit.entry.seq > run.dispatched_up_to else ""
         newest_one = commit.entry.seq == run.version
         body = encoded(message_of(commit, by, whole=newest_one))
-        told = run.dispatched_up_to if newest_one else 0
-        row = RunRow.of(commit, row, by=by, told=told, digest=run.digest, whole_at=0, size=len(body))
+        dispatched = run.dispatched_up_to if newest_one else 0
+        row = RunRow.of(commit, row, by=by, dispatched=dispatched, digest=run.digest, whole_at=0, size=len(body))
         try:
             place = await log.append(subject, body, after=place, headers=row.header)
         except AppendConflict as error:

@@ -222,8 +222,8 @@ def verify_file(path: Path, key: str | None = None) -> Report:
     facts: dict[str, Any] = {"file": str(path), "at": f"{manifest.at:%Y-%m-%dT%H:%M:%SZ}", "program": manifest.program}
     facts |= {"key": by.key if by else "", "public": by.public if by else ""}
     facts["runs"] = [] if flaws else [run.model_dump(mode="json", exclude={"positions"}) for run in runs]
-    told = (f"✗ {one_line(str(flaw), 500)}" for flaw in flaws) if flaws else _archive_lines(path, archive, runs, key)
-    return Report(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(told), ok=not flaws)
+    lines = (f"✗ {one_line(str(flaw), 500)}" for flaw in flaws) if flaws else _archive_lines(path, archive, runs, key)
+    return Report(facts | {"flaws": [asdict(flaw) for flaw in flaws]}, "\n".join(lines), ok=not flaws)
 
 
 def _signature_flaws(archive: Archive, key: str | None) -> Iterator[Flaw]:

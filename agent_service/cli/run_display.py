@@ -230,15 +230,15 @@ def panel_of(agent: AgentClient, view: Json) -> RenderableType:
 
 
 def tail_run(agent: AgentClient, after: int) -> None:
-    write, told = partial(output.draw_line, indent=INDENT), list[Text]()
+    write, drawn = partial(output.draw_line, indent=INDENT), list[Text]()
     printer = RowPrinter(partial(agent.call, "show_timeline"), write, after)
     for entry in agent.follow("follow_run", {"run_id": agent.run_id}, after):
         printer.on_entry(entry)
         if entry["status"] in EXIT_CODES:
             view = safe(agent.call("show_run"))
             # A run that is followed later has paused before it stood as it does now.
-            if view["status"] in EXIT_CODES and (lines := closing_lines(view)) != told:
-                for line in (told := lines):
+            if view["status"] in EXIT_CODES and (lines := closing_lines(view)) != drawn:
+                for line in (drawn := lines):
                     write(line)
 
 

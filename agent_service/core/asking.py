@@ -55,8 +55,8 @@ def begin_call(state: RunState, open_call: OpenCall) -> RunState:
     reached = limits.reached_before_a_call(state) or (phase is Phase.PLAN and limits.reached_before_a_step(state))
     if reached:
         return out_of_budget(replace(state, waiting=asked), reached)
-    told = CallAsked(call=open_call.call, phase=phase, told=open_call.remarks)
-    return with_facts(state, told, waiting=asked, calls=open_call.call)
+    fact = CallAsked(call=open_call.call, phase=phase, told=open_call.remarks)
+    return with_facts(state, fact, waiting=asked, calls=open_call.call)
 
 
 def restart(state: RunState, *, feedback: tuple[Text, ...] = ()) -> RunState:

@@ -120,10 +120,10 @@ def _is_known(state: RunState, address: str) -> bool:
     texts = (*trusted_texts(state), *asked, *(_text(one.output) for one in state.evidence))
     if address in state.brief.named or any(_occurs_in(address, text) for text in texts):
         return True
-    for own, told in map(_texts_of, state.notes):
+    for own, foreign in map(_texts_of, state.notes):
         if _occurs_in(address, own):
             return False
-        if _occurs_in(address, told):
+        if _occurs_in(address, foreign):
             return True
     return False
 
@@ -143,13 +143,13 @@ def _carries_data(state: RunState, action: Action, address: str, hosts: frozense
     known, others = [*request, *state.messages], list[str]()
     house = [*leaf_texts(brief.context), *((brief.goal,) if brief.untrusted else ())]
     for note in state.notes:
-        own, told = _texts_of(note)
+        own, foreign = _texts_of(note)
         if asked := _same_arguments(note, action, hosts):
-            known += (asked, told)
+            known += (asked, foreign)
         else:
             skill = brief.skill(note.tool) if isinstance(note, StepNote) else None
             trusted = isinstance(note, MemoryNote) or (skill is not None and skill.output == "trusted")
-            (house if trusted else others).extend((own, told))
+            (house if trusted else others).extend((own, foreign))
     bare, in_house = _alphanumeric("\n".join(known)), _alphanumeric("\n".join(house))
     words = map(_alphanumeric, filter(_DIGIT.search, _WORD.findall(_DATE.sub(" ", "\n".join((*house, *others))))))
     bare_tail = _alphanumeric(tail)
@@ -168,19 +168,19 @@ def _same_arguments(note: Note, action: Action, hosts: frozenset[str]) -> str:
 
 def _texts_of(note: Note) -> tuple[str, str]:
     """Texts of a note that the run or a person wrote, and texts from tools or untrusted senders."""
-    own, told = tuple[str, ...](), tuple[str, ...]()
+    own, foreign = tuple[str, ...](), tuple[str, ...]()
     match note:
         case StepNote(reflection=reflection):
             thought = leaf_texts(asdict(reflection)) if reflection else ()
             own = (*thought, note.rationale, note.expected, _text(note.arguments.value))
-            told = (*note.asked, _text(note.output.value))
+            foreign = (*note.asked, _text(note.output.value))
         case MessageNote():  # people's words are in the run's messages
-            own, told = (note.answers,), (note.said,) if note.untrusted else ()
+            own, foreign = (note.answers,), (note.said,) if note.untrusted else ()
         case RulingNote(arguments=arguments):
             own = (note.framing, _text(arguments.value) if arguments else "", note.reason)
         case MemoryNote():
-            own, told = note.facts, tuple(old.summary for old in note.older)
-    return "\n".join(own), "\n".join(told)
+            own, foreign = note.facts, tuple(old.summary for old in note.older)
+    return "\n".join(own), "\n".join(foreign)
 
 
 def leaf_texts(value: JsonValue | Mapping[str, JsonValue], *, names: bool = False) -> Iterator[str]:

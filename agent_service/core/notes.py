@@ -184,9 +184,9 @@ def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None 
 def _remembered(record: StepRecord, steps: Sequence[StepNote]) -> StepSummary:
     """A step with the beginnings of its arguments, so that it is not taken again, and of what it brought."""
     asked = [_as_json(note.arguments.value) for note in steps if note.step == record.step]
-    told = [shorten(" ".join(text.split()), MAX_REMEMBERED) for text in (*asked, record.summary)]
+    texts = [shorten(" ".join(text.split()), MAX_REMEMBERED) for text in (*asked, record.summary)]
     return StepSummary(
-        step=record.step, tool=record.tool, command=record.command, status=record.status, summary=": ".join(told)
+        step=record.step, tool=record.tool, command=record.command, status=record.status, summary=": ".join(texts)
     )
 
 

@@ -156,16 +156,16 @@ def _content(question: ModelQuestion, prompt: Prompt, kept: dict[str, str]) -> l
     return [_block(prompt.case, kept), *notes, _block(prompt.tail)]
 
 
-def _object(told: Any) -> dict[str, Any]:
-    return told if isinstance(told, dict) else {}
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _usage(told: Any) -> ModelUsage:
+def _usage(reported: Any) -> ModelUsage:
     """`input_tokens` excludes tokens read from or written to the cache. Raises ValueError."""
-    read, written = (count(told, f"cache_{how}_input_tokens", 0) for how in ("read", "creation"))
+    read, written = (count(reported, f"cache_{how}_input_tokens", 0) for how in ("read", "creation"))
     return ModelUsage(
-        input_tokens=count(told, "input_tokens") + read + written,
-        output_tokens=count(told, "output_tokens"),
+        input_tokens=count(reported, "input_tokens") + read + written,
+        output_tokens=count(reported, "output_tokens"),
         cache_read_tokens=read,
         cache_write_tokens=written,
     )

@@ -165,13 +165,13 @@ def _parts(blocks: tuple[str, ...], marked: Collection[int]) -> list[dict[str, A
     ]
 
 
-def _usage(told: Any) -> ModelUsage:
+def _usage(reported: Any) -> ModelUsage:
     """`prompt_tokens` includes cached ones. Raises ValueError."""
-    plain = count(told, "prompt_tokens")
-    cached = told.get("prompt_tokens_details")
+    plain = count(reported, "prompt_tokens")
+    cached = reported.get("prompt_tokens_details")
     return ModelUsage(
         input_tokens=plain,
-        output_tokens=count(told, "completion_tokens"),
+        output_tokens=count(reported, "completion_tokens"),
         cache_read_tokens=count(cached, "cached_tokens", 0),
         cache_write_tokens=count(cached, "cache_write_tokens", 0),
     )

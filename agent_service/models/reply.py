@@ -73,11 +73,11 @@ class Reply:
 
 def count(usage: Any, name: str, missing: int | None = None) -> int:
     """A number of tokens. Raises ValueError if it is none."""
-    told = usage.get(name) if isinstance(usage, Mapping) else None
-    told = missing if told is None else told
-    if not isinstance(told, int) or told < 0:
+    found = usage.get(name) if isinstance(usage, Mapping) else None
+    found = missing if found is None else found
+    if not isinstance(found, int) or found < 0:
         raise ValueError(f"it is no complete reply: usage.{name}")
-    return told
+    return found
 
 
 def bytes_of(prompt: Prompt) -> int:

@@ -50,8 +50,8 @@ def of_entry(state: RunState, outcome: EventFacts, entry: int) -> list[OutgoingM
         owed += [accepted(event), *([announcement(state)] if event.brief.announced else ())]
     elif isinstance(event, SignalReceived):
         owed += [reopened(state, event, one.ending_class, entry=entry) for one in outcome.all(facts.RunReopened)]
-    if told := progress(state, outcome) if is_newest else None:
-        owed.append(told)
+    if report := progress(state, outcome) if is_newest else None:
+        owed.append(report)
     for fact in outcome.facts if is_newest else ():
         if isinstance(fact, facts.RequestSent):
             owed.append(request(state, fact.pending))

@@ -1,7 +1,7 @@
 """Outbox: publishes messages after their commit, and tracks how far each run is dispatched.
 
-There is no outbox table: a run's row holds the entry up to which all effects are performed (`told`); the rest follows
-from journal and state.
+There is no outbox table: a run's row holds the entry up to which all effects are performed (`dispatched`); the rest
+follows from journal and state.
 """
 
 import logging

@@ -262,7 +262,7 @@ def _apply_row(connection: sqlite3.Connection, run_id: str, row: RunRow | None) 
     more = {"whole_at": row.whole_at, "own": row.by == turn_id(run_id, row.seq), "paid": paid}
     line = to_json(row.line | {name: value for name, value in more.items() if value}).decode()
     parent = row.line.get("parent_run_id")
-    run = row.status, row.seq, bytes.fromhex(row.head), row.summary, row.at, row.due_at, row.told, line
+    run = row.status, row.seq, bytes.fromhex(row.head), row.summary, row.at, row.due_at, row.dispatched, line
     of_wake = row.wake_id, row.digest, row.accepted_at, row.goal, row.caller, str(parent) if parent else None
     connection.execute(sql["add_run"], (*run, "", row.bytes, run_id, *of_wake))
     if row.paid and paid != before:

@@ -160,8 +160,8 @@ class Paid(BaseModel):
 class RunRow(StoredHeader):
     """Index row of a run after an entry, and the entry's effect on limits.
 
-    `bytes`: of all its messages. `whole_at`: position of its newest snapshot; 0: the first message. `told`: entries up
-    to it are dispatched. `reserves`: model call for which the entry reserves funds.
+    `bytes`: of all its messages. `whole_at`: position of its newest snapshot; 0: the first message. `dispatched`: all
+    entries up to it are. `reserves`: model call for which the entry reserves funds.
     """
 
     wake_id: str
@@ -180,7 +180,7 @@ class RunRow(StoredHeader):
     whole_at: NonNegative = 0
     paid: Paid | None = None
     by: str
-    told: NonNegative = 0
+    dispatched: NonNegative = 0
     opened: int = 0
     paid_usd: float = 0.0
     size: NonNegative = 0
@@ -189,7 +189,7 @@ class RunRow(StoredHeader):
 
     @classmethod
     def of(
-        cls, commit: Commit, before: "RunRow | None", *, by: str, digest: str, whole_at: int, size: int, told: int
+        cls, commit: Commit, before: "RunRow | None", *, by: str, digest: str, whole_at: int, size: int, dispatched: int
     ) -> Self:
         entry, state, due_at = commit.entry, commit.state, commit.state.due_at
         at, (day, _, usd, wake_bytes) = microseconds(entry.at), spending_of(commit)
@@ -216,7 +216,7 @@ class RunRow(StoredHeader):
             whole_at=whole_at,
             paid=paid,
             by=by,
-            told=told,
+            dispatched=dispatched,
             opened=commit.opened,
             paid_usd=usd,
             size=wake_bytes,

@@ -9,20 +9,20 @@ SELECT run_id, wake_digest FROM gone WHERE wake_id = ?1;
 -- name: add_run
 -- A new run; in an index also its row after a later entry.
 INSERT INTO runs (
-    status, version, head, summary, touched_at, due_at, told, line, state, bytes, run_id,
+    status, version, head, summary, touched_at, due_at, dispatched, line, state, bytes, run_id,
     wake_id, wake_digest, accepted_at, goal, caller, parent
 )
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO UPDATE SET status = excluded.status, version = excluded.version, head = excluded.head,
-    summary = excluded.summary, touched_at = excluded.touched_at, due_at = excluded.due_at, told = excluded.told,
-    line = excluded.line, bytes = excluded.bytes
+    summary = excluded.summary, touched_at = excluded.touched_at, due_at = excluded.due_at,
+    dispatched = excluded.dispatched, line = excluded.line, bytes = excluded.bytes
 WHERE excluded.version > runs.version;
 
 -- name: advance_run
 -- Compare and swap: no row is changed when the run is not at the version before.
 UPDATE runs
-SET version = ?1, head = ?2, summary = ?3, touched_at = max(touched_at, ?4), due_at = ?5, told = max(told, ?6),
-    line = ?7, state = ?8, bytes = bytes + ?9
+SET version = ?1, head = ?2, summary = ?3, touched_at = max(touched_at, ?4), due_at = ?5,
+    dispatched = max(dispatched, ?6), line = ?7, state = ?8, bytes = bytes + ?9
 WHERE run_id = ?10 AND version = ?1 - 1;
 
 -- name: set_status
@@ -61,8 +61,8 @@ DELETE FROM items WHERE rowid IN (SELECT rowid FROM items WHERE run_id = ? AND f
 -- name: add_item
 INSERT INTO items (run_id, field, item) VALUES (?, ?, ?);
 
--- name: tell
-UPDATE runs SET told = ?2 WHERE run_id = ?1 AND told < ?2 AND ?2 <= version;
+-- name: mark_dispatched
+UPDATE runs SET dispatched = ?2 WHERE run_id = ?1 AND dispatched < ?2 AND ?2 <= version;
 
 -- name: load
 -- The run, then the items of its growing fields by number, at one instant. As bytes, so that damaged text fails this
@@ -73,7 +73,7 @@ UNION ALL
 SELECT rowid, CAST(item AS BLOB), CAST(field AS BLOB), NULL FROM items WHERE run_id = ?1;
 
 -- name: undispatched
-SELECT run_id, told, version FROM runs WHERE told < version ORDER BY run_id LIMIT ?;
+SELECT run_id, dispatched, version FROM runs WHERE dispatched < version ORDER BY run_id LIMIT ?;
 
 -- name: due
 SELECT run_id FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;
@@ -209,7 +209,7 @@ SELECT run_id, version, by, at FROM dismissals WHERE run_id = ?;
 
 -- name: overdue_turns
 -- Open runs of an index whose newest entry has no message.
-SELECT run_id, version FROM runs INDEXED BY runs_untold WHERE told < version AND line ->> '$.own';
+SELECT run_id, version FROM runs INDEXED BY runs_undispatched WHERE dispatched < version AND line ->> '$.own';
 
 -- name: tombstone
 SELECT run_id, wake_id, wake_digest, status, last, ended_at, at, rule
@@ -225,7 +225,7 @@ FROM gone ORDER BY run_id;
 -- opened again: a step may still read what its child has brought. The statuses are word for word those of the index.
 SELECT run_id, status, version, touched_at, bytes FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?4 AND touched_at < ?2
-AND (touched_at > ?4 OR run_id > ?5) AND status IN (SELECT value FROM json_each(?1)) AND told = version
+AND (touched_at > ?4 OR run_id > ?5) AND status IN (SELECT value FROM json_each(?1)) AND dispatched = version
 AND (status <> 'escalated' OR touched_at < ?3)
 AND (?6 = 0 OR (
     CASE WHEN json_valid(line) THEN line ->> '$.artifacts' END
@@ -245,7 +245,7 @@ ORDER BY touched_at, run_id LIMIT ?7;
 SELECT run_id, wake_id, wake_digest, status,
     coalesce((SELECT position FROM journal WHERE journal.run_id = runs.run_id AND seq = version), 0), touched_at
 FROM runs
-WHERE run_id = ?1 AND version = ?2 AND told = version AND status IN ('done', 'escalated', 'failed', 'cancelled');
+WHERE run_id = ?1 AND version = ?2 AND dispatched = version AND status IN ('done', 'escalated', 'failed', 'cancelled');
 
 -- name: bury
 INSERT INTO gone (run_id, wake_id, wake_digest, status, last, ended_at, at, rule, behind)
@@ -277,7 +277,7 @@ WHERE CASE WHEN json_valid(line) THEN line ->> '$.artifacts' END AND run_id NOT 
 
 -- name: archived
 -- Runs after ?1 by id, or only run ?3, and the rule that deleted their artifacts.
-SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, told,
+SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, dispatched,
     coalesce((SELECT rule FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id), '')
 FROM runs WHERE run_id > ?1 AND run_id >= coalesce(?3, '') AND run_id <= coalesce(?3, '~') ORDER BY run_id LIMIT ?2;
 

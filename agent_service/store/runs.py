@@ -185,7 +185,7 @@ class RunStore(RunIndex):
     async def undispatched(self, limit: int) -> Sequence[tuple[str, range]]:
         """Runs with entries that may not be dispatched, and that no message drives. Oldest first."""
         rows = await self.database.read(self._sql["undispatched"], (limit,))
-        return [(run_id, range(told + 1, version + 1)) for run_id, told, version in rows]
+        return [(run_id, range(dispatched + 1, version + 1)) for run_id, dispatched, version in rows]
 
     # records beside the journals
 
@@ -253,7 +253,7 @@ class RunStore(RunIndex):
         self._dispatched_later, dispatched = None, tuple(self._dispatched.items())
         self._dispatched.clear()
         if dispatched:
-            self.database.later(lambda connection: connection.executemany(self._sql["tell"], dispatched))
+            self.database.later(lambda connection: connection.executemany(self._sql["mark_dispatched"], dispatched))
 
 
 def same_wake(wake_id: str, run_id: str, *, same: bool) -> str:

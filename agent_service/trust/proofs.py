@@ -112,8 +112,8 @@ def sealed_head(ring: KeyRing, run_id: str, seq: int, head: str) -> str:
     return f"{seq}.{head}.{ring.keys[0].mac(OF_HEADS, (run_id, str(seq), head))}"
 
 
-def open_sealed_head(ring: KeyRing, run_id: str, told: str) -> tuple[int, str] | None:
+def open_sealed_head(ring: KeyRing, run_id: str, sealed: str) -> tuple[int, str] | None:
     """Entry number and hash; None if no key of the ring sealed it."""
-    seq, _, rest = told.partition(".")
+    seq, _, rest = sealed.partition(".")
     head, _, mac = rest.partition(".")
     return (int(seq), head) if ring.checks(mac, OF_HEADS, run_id, seq, head) else None

@@ -195,15 +195,15 @@ async def in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]
 
 async def until_ready(made: DevStack, on_wait: Callable[[str], object] = str) -> None:
     """Raises Misconfigured with the reason if the agent does not become ready."""
-    failed, told = dict[str, str](), ""
+    failed, shown = dict[str, str](), ""
     async with httpx2.AsyncClient(base_url=made.url, trust_env=False, timeout=5) as client:
         try:
             async with asyncio.timeout(READY_WITHIN_S):
                 while True:
                     if not (failed := await _failed_checks(client)):
                         return
-                    if (waits := ", ".join(WAITS.get(name, name) for name in failed)) != told:
-                        on_wait(told := waits)
+                    if (waits := ", ".join(WAITS.get(name, name) for name in failed)) != shown:
+                        on_wait(shown := waits)
                     made.check()
                     await asyncio.sleep(POLL_S)
         except TimeoutError as error:

@@ -136,8 +136,8 @@ class JobWatch:
             for hint in self._waiting.values():
                 hint.set()
             async for event in stream:
-                told = json_object(event.data.encode()) if event.event in ENDINGS else None
-                if waiting := self._waiting.get(str(told and told.get("job_id"))):
+                ended = json_object(event.data.encode()) if event.event in ENDINGS else None
+                if waiting := self._waiting.get(str(ended and ended.get("job_id"))):
                     waiting.set()
 
     async def verdict(self, job: Job, call: ToolCall) -> Verdict:
@@ -203,11 +203,11 @@ class JobWatch:
     async def _reading(self, job: Job) -> Unfinished | Verdict:
         found, reading = Document(), None
         with contextlib.suppress(api.UnreadableAnswer):
-            told = await self.api.job(job.job_id)
-            if told is None:
+            answer = await self.api.job(job.job_id)
+            if answer is None:
                 return await self._logged(job, Unknown(f"Ductile knows nothing of its job {job.job_id} any more"))
-            _check(job, told)
-            found, reading = told, read_job(told)
+            _check(job, answer)
+            found, reading = answer, read_job(answer)
         if isinstance(reading, Unfinished):
             return reading
         if job.pipeline:
@@ -297,8 +297,8 @@ class JobWatch:
             error = NO_ERROR
             with contextlib.suppress(Unavailable, api.UnreadableAnswer, TimeoutError):
                 async with asyncio.timeout(LAST_LOOK_S):
-                    told = last_error(await self.api.tree(job.job_id))
-                    error = printable(quoted(told, self.secrets), MAX_MESSAGE)
+                    text = last_error(await self.api.tree(job.job_id))
+                    error = printable(quoted(text, self.secrets), MAX_MESSAGE)
             why = f"Ductile is still trying its job {job.job_id}, because of: {error}"
         timeout = failed("timeout", f"the deadline has passed: {why}", retryable=True)
         return replace(timeout, job=JobFacts(job.job_id, last_error=error))

@@ -256,8 +256,8 @@ def _unanswered(remains: CallRemains, exit_code: int, complaint: str) -> ToolOut
     return failed("bad_output", message, retryable=exit_code not in CANNOT_START)
 
 
-def _hint(told: bytes) -> str:
-    return f" ({OUT_OF_REACH})" if any(sign in told for sign in REFUSALS) else ""
+def _hint(output: bytes) -> str:
+    return f" ({OUT_OF_REACH})" if any(sign in output for sign in REFUSALS) else ""
 
 
 def _quote(remains: CallRemains) -> str:

@@ -190,8 +190,8 @@ class StreamCarrier:
             some = old[first : first + AT_ONCE]
             await asyncio.gather(*(self._log.purge(subject, up_to=seq) for subject, seq in some))
         if old:
-            told = fact_of({"version": VERSION, "kind": name, "before": at}, b"")
-            await self._shown(await self._log.append(f"{_FORGOTTEN}.{name}", told, after=None, headers=_INSTEAD))
+            fact = fact_of({"version": VERSION, "kind": name, "before": at}, b"")
+            await self._shown(await self._log.append(f"{_FORGOTTEN}.{name}", fact, after=None, headers=_INSTEAD))
 
     async def _shown(self, seq: int) -> None:
         """Returns once the local copy has it, or after a moment: no decision depends on that."""

@@ -120,7 +120,7 @@ class Try:
 
 
 def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: datetime) -> Iterator[Notification]:
-    for target, receiver in settings.told().items():
+    for target, receiver in settings.receivers().items():
         if event.type in receiver.types:
             body = callback_body(event)
             if isinstance(receiver, RelaySettings):

@@ -124,7 +124,7 @@ async def open_sender(
 ) -> AsyncIterator[WebhookSender]:
     receivers: dict[str, ReceiverSettings | api.RelayIngress] = {CALLBACK: settings.callbacks}
     async with contextlib.AsyncExitStack() as opened:
-        for target, one in settings.told().items():
+        for target, one in settings.receivers().items():
             if isinstance(one, RelaySettings):
                 ingress = api.open_relay_ingress(one.url, one, timeout_s=settings.timeout_s)
                 receivers[target] = await opened.enter_async_context(ingress)

@@ -205,9 +205,9 @@ class OutboundSettings(Section):
     timeout_s: Annotated[float, Field(gt=0, le=120)] = 20.0
 
     def wants_progress(self) -> bool:
-        return any("agent.progress" in one.types for one in self.told().values())
+        return any("agent.progress" in one.types for one in self.receivers().values())
 
-    def told(self) -> Mapping[str, RelaySettings | SubscriptionSettings]:
+    def receivers(self) -> Mapping[str, RelaySettings | SubscriptionSettings]:
         """Receivers of the runs' events by target, which is `relay`, `relay:NAME` or `subscription:NAME`."""
         relays = ({"relay": self.relay} if self.relay else {}) | {
             f"relay:{name}": one for name, one in self.relays.items()

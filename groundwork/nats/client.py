@@ -262,7 +262,7 @@ class BusClient(Client):
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if self._encrypted and not self._speaks_tls():
-            info = {name: told for name, told in info.items() if name != "connect_urls"}
+            info = {name: value for name, value in info.items() if name != "connect_urls"}
         await super()._process_info(info, initial_connection)
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:

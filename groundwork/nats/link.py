@@ -109,8 +109,11 @@ class NatsLink:
     def denied(self) -> str:
         """Denied operations that matter, with the remedy; empty if there are none."""
         denials = self.client.denials
-        told = ", ".join(f'{deed} to "{subject}"' for deed, subject in denials if not HARMLESS_DENIAL.match(subject))
-        return told and f"NATS denies this login {told}: give it the permissions of its role (docs/BUS.md, Permissions)"
+        denied = ", ".join(f'{deed} to "{subject}"' for deed, subject in denials if not HARMLESS_DENIAL.match(subject))
+        return (
+            denied
+            and f"NATS denies this login {denied}: give it the permissions of its role (docs/BUS.md, Permissions)"
+        )
 
     async def publish(
         self,

@@ -74,10 +74,10 @@ def read_delivery(message: Msg) -> Delivery | None:
     """None for what is no delivery, such as a heartbeat. Raises ValueError for one that no server sent."""
     if not message.reply.startswith(_ACK_PREFIX):
         return None
-    told = message.metadata
-    at, seq = told.timestamp, told.sequence
+    metadata = message.metadata
+    at, seq = metadata.timestamp, metadata.sequence
     headers = message.headers or {}
-    return Delivery(message.subject, message.data, headers, seq.stream, at, told.num_delivered, seq.consumer)
+    return Delivery(message.subject, message.data, headers, seq.stream, at, metadata.num_delivered, seq.consumer)
 
 
 def subject_matches(pattern: str, subject: str) -> bool:

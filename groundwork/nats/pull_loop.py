@@ -221,7 +221,7 @@ class PullLoop:
             await self._handler(delivery)
             answer = ACK
         except TryAgain as error:
-            log.debug("%s: to be tried again: %s", self._told(delivery), one_line(error))
+            log.debug("%s: to be tried again: %s", self._name(delivery), one_line(error))
             answer = nak(min(LONGEST_DELAY_S, error.delay_s))
         except GiveUp as error:
             answer = await self._bury(delivery, reason := one_line(error), reason)
@@ -241,26 +241,26 @@ class PullLoop:
         self._errors[name] += 1
         times, kind = self._errors[name], type(error).__name__
         reason, trace = f"{kind}: {one_line(error)}", error if times == MOST_TRIES else None
-        log.error("%s: %s", self._told(delivery), reason, exc_info=trace)
+        log.error("%s: %s", self._name(delivery), reason, exc_info=trace)
         if times < MOST_TRIES:
             return nak(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (times - 1)))
         # The text of an unforeseen error may quote the message: only the operator may read it.
-        told = f"{kind} at each of {times} tries: the log and the dead letter say more"
-        return await self._bury(delivery, reason, told)
+        public = f"{kind} at each of {times} tries: the log and the dead letter say more"
+        return await self._bury(delivery, reason, public)
 
-    async def _bury(self, delivery: Delivery, reason: str, told: str) -> bytes:
-        """`reason` is for the operator, `told` for those who are notified."""
+    async def _bury(self, delivery: Delivery, reason: str, public: str) -> bytes:
+        """`reason` is for the operator, `public` for those who are notified."""
         notice, unannounced = None, ""
         try:
-            notice = self._notify(delivery, self._stream, told)
+            notice = self._notify(delivery, self._stream, public)
         except ValueError as error:
             unannounced = one_line(error)
         about = {name: value for name, value in notice[-1].items() if name.startswith(OURS)} if notice else {}
         try:
             await self._publish_dead_letter(delivery, reason, about)
         except Failure as error:
-            told = self._told(delivery)
-            log.error("%s: cannot be moved to the dead letters: %s", told, error)  # noqa: TRY400 - one line is enough
+            name = self._name(delivery)
+            log.error("%s: cannot be moved to the dead letters: %s", name, error)  # noqa: TRY400 - one line is enough
             return nak(LONGEST_DELAY_S)
         facts: dict[str, object] = {
             "subject": delivery.subject,
@@ -280,7 +280,7 @@ class PullLoop:
             except Failure as error:
                 unannounced = one_line(error)
         if unannounced:
-            log.warning("%s: the dead letter could not be announced: %s", self._told(delivery), unannounced)
+            log.warning("%s: the dead letter could not be announced: %s", self._name(delivery), unannounced)
         return f"+TERM {reason}".encode()
 
     async def _publish_dead_letter(self, delivery: Delivery, reason: str, about: Mapping[str, str]) -> None:
@@ -293,7 +293,7 @@ class PullLoop:
             headers["Dead-Letter-Body"] = f"left out: {one_line(error)}"
             await self._link.publish(self._dead_letters, b"", msg_id=msg_id, headers=headers)
 
-    def _told(self, delivery: Delivery) -> str:
+    def _name(self, delivery: Delivery) -> str:
         where = f"{delivery.subject}, delivery {delivery.delivered} to {self._durable}"
         return f"message {delivery.seq} of {self._stream} ({where})"
 

@@ -153,11 +153,11 @@ def _report(error: Exception, name: str, arguments: Sequence[str]) -> Exit:
         raise error
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" in options:
-        told = json_visible(json.dumps(complaint.for_programs(), ensure_ascii=False))
+        text = json_visible(json.dumps(complaint.for_programs(), ensure_ascii=False))
     else:
-        told = f"{name}: {visible(str(complaint))}"
+        text = f"{name}: {visible(str(complaint))}"
     if str(complaint):
-        sys.stderr.write(f"{told}\n")
+        sys.stderr.write(f"{text}\n")
     return complaint.exit_code
 
 

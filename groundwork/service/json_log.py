@@ -77,8 +77,8 @@ class _CleanFormatter(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fields: Fields = {"ts": at, "level": record.levelname, "logger": record.name, "msg": _message(record)}
         if record.exc_info and (error := record.exc_info[1]):
-            told = traceback.TracebackException(type(error), error, error.__traceback__, limit=-STACK_FRAMES)
-            stack = [line for part in told.format() for line in part.splitlines()]
+            trace = traceback.TracebackException(type(error), error, error.__traceback__, limit=-STACK_FRAMES)
+            stack = [line for part in trace.format() for line in part.splitlines()]
             fields["exception"] = {"type": type(error).__qualname__, "text": _text(error), "stack": stack}
         fields |= {name: value for name, value in vars(record).items() if name not in fields and name not in _STANDARD}
         try:

@@ -48,7 +48,7 @@ def subject_of(commit: Commit) -> str:
 
 
 def row(commit: Commit) -> dict[str, str]:
-    return RunRow.of(commit, None, by="a", digest="digest", whole_at=0, size=0, told=0).header
+    return RunRow.of(commit, None, by="a", digest="digest", whole_at=0, size=0, dispatched=0).header
 
 
 def test_a_shared_store_has_its_own_of_all_that_one_agent_s_store_reads_from_rows_of_entries() -> None:

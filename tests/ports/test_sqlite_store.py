@@ -111,8 +111,8 @@ def plan(connection: sqlite3.Connection, statement: str) -> list[str]:
 SMALL = {"json_each", "tallies", "halts", "CONSTANT", "gone", "artifacts_gone", "listed", "counted"}
 """The last two: of a day."""
 READ_WHOLE = {
-    "undispatched": ["SCAN runs USING INDEX runs_untold"],
-    "overdue_turns": ["SCAN runs USING INDEX runs_untold"],
+    "undispatched": ["SCAN runs USING INDEX runs_undispatched"],
+    "overdue_turns": ["SCAN runs USING INDEX runs_undispatched"],
     "for_people": ["SCAN runs USING INDEX runs_for_people"],
     "with_artifacts": ["SCAN runs USING INDEX sqlite_autoindex_runs_1"],
     "runs": ["SCAN (subquery-2)"],

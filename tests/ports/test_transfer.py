@@ -47,7 +47,8 @@ STATES = (
 )
 LAST = 3 * len(STATES) + 1
 TABLES = {
-    "runs": "run_id, wake_id, wake_digest, accepted_at, status, version, head, summary, due_at, state, told, goal",
+    "runs": "run_id, wake_id, wake_digest, accepted_at, status, version, head, summary, due_at, state, goal",
+    "runs AS index_row": "run_id, dispatched, line, bytes",
     "entries": "run_id, seq, position, at, kind, event, facts, previous, hash",
     "whole_briefs": "run_id, brief",
     "items": "run_id, field, item",

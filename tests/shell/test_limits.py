@@ -122,7 +122,7 @@ class Fleet(VirtualTime):
     async def store(self, by: SharedLimits, commit: Commit) -> Commit:
         await self.sleep(LAG_S)
         self.journal.append(commit)
-        row = RunRow.of(commit, None, by="another", digest="", whole_at=0, size=0, told=0)
+        row = RunRow.of(commit, None, by="another", digest="", whole_at=0, size=0, dispatched=0)
         for limits in self.live:
             if limits is by:
                 limits.committed(commit)

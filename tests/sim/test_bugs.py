@@ -289,7 +289,7 @@ BUGS = (
     Bug(
         "all is marked as done before it is",
         (STRANDED, ACCEPTED),
-        after_commits("UPDATE runs SET told = version", by="agent"),
+        after_commits("UPDATE runs SET dispatched = version", by="agent"),
     ),
     Bug(
         "no run is known by its wake",

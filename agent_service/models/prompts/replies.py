@@ -236,7 +236,7 @@ def _bare(node: Any, parts: dict[str, Any]) -> Any:
     if "anyOf" in node:
         (node,) = (kind for kind in node["anyOf"] if kind != {"type": "null"})
     node = parts[node["$ref"].rpartition("/")[2]] if "$ref" in node else node
-    told = {key for key in ("title", "description") if isinstance(node.get(key), str)}
+    dropped = {key for key in ("title", "description") if isinstance(node.get(key), str)}
     if "type" in node:
-        told.add("default")
-    return {key: _bare(value, parts) for key, value in node.items() if key not in told}
+        dropped.add("default")
+    return {key: _bare(value, parts) for key, value in node.items() if key not in dropped}

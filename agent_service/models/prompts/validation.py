@@ -84,9 +84,9 @@ def read_cut(text: str, bound: str) -> phases.Unusable:
 
 
 def unusable(flaws: Iterable[str], text: str, *, cut: bool = False) -> phases.Unusable:
-    told = tuple(_storable(flaw)[:LONGEST_FLAW] for flaw in flaws)
-    more = (f"and {len(told) - MOST_FLAWS} more",) if len(told) > MOST_FLAWS else ()
-    said = (*told[:MOST_FLAWS], *more)
+    texts = tuple(_storable(flaw)[:LONGEST_FLAW] for flaw in flaws)
+    more = (f"and {len(texts) - MOST_FLAWS} more",) if len(texts) > MOST_FLAWS else ()
+    said = (*texts[:MOST_FLAWS], *more)
     return phases.Unusable(reason="; ".join(said), raw=clipped(_storable(text), MOST_RAW), cut=cut, flaws=said)
 
 

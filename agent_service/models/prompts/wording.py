@@ -183,9 +183,9 @@ def _result(note: StepNote) -> str:
 def _news(fields: dict[str, JsonValue], note: StepNote) -> dict[str, JsonValue]:
     """Fields with news: not about the call, no echo of the arguments, and not in the summary."""
     known = _OF_THE_CALL | (_OF_A_CHILD if note.tool == catalog.NAME else frozenset())
-    told = {name: value for name, value in fields.items() if name not in known and not _is_echo(name, value, note)}
-    nested = {name: _news(value, note) if isinstance(value, dict) else value for name, value in told.items()}
-    return {name: value for name, value in nested.items() if value != {} or told[name] == {}}
+    new = {name: value for name, value in fields.items() if name not in known and not _is_echo(name, value, note)}
+    nested = {name: _news(value, note) if isinstance(value, dict) else value for name, value in new.items()}
+    return {name: value for name, value in nested.items() if value != {} or new[name] == {}}
 
 
 def _is_echo(name: str, value: JsonValue, note: StepNote) -> bool:

@@ -14,7 +14,7 @@ CREATE TABLE runs (
     summary     TEXT    NOT NULL,
     touched_at  INTEGER NOT NULL,             -- latest `at` of all entries; a clock set back does not lower it
     due_at      INTEGER,                      -- the run's only timer
-    told        INTEGER NOT NULL DEFAULT 0,   -- all is done that entries up to this one ask for
+    dispatched  INTEGER NOT NULL DEFAULT 0,   -- all is done that entries up to this one ask for
     line        TEXT    NOT NULL,             -- JSON: what lists and limits need of it besides
     bytes       INTEGER NOT NULL,             -- about how much room it takes, here or in the log
     state       TEXT    NOT NULL,             -- JSON without the brief and without `items`; none in an index
@@ -27,7 +27,7 @@ CREATE INDEX runs_by_status ON runs (status, run_id);
 CREATE INDEX runs_by_accepted_at ON runs (accepted_at);
 CREATE INDEX runs_by_due_at ON runs (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX runs_ended ON runs (touched_at) WHERE status IN ('done', 'escalated', 'failed', 'cancelled');
-CREATE INDEX runs_untold ON runs (run_id) WHERE told < version;
+CREATE INDEX runs_undispatched ON runs (run_id) WHERE dispatched < version;
 CREATE INDEX runs_for_people ON runs (touched_at) WHERE status IN ('paused', 'escalated');
 
 -- How many runs there are of each status. Kept, because counting them would take longer with every run there ever was.

@@ -231,11 +231,9 @@ async def load_runs(database: SqliteFile, runs: Iterable[Followed]) -> None:
 
 
 def _load(run: ArchivedRun, commits: Sequence[Commit], connection: sqlite3.Connection) -> None:
-    dispatched = run.dispatched_up_to
+    up_to = run.dispatched_up_to
     for commit, position in zip(commits, run.positions, strict=True):
-        store_commit(
-            statements_of(commit, digest=run.digest, dispatched_up_to=dispatched, position=position), connection
-        )
+        store_commit(statements_of(commit, digest=run.digest, dispatched_up_to=up_to, position=position), connection)
 
 
 async def append_runs(log: SharedLog, runs: Iterable[Followed], records: Iterable[SideRecord]) -> None:

@@ -248,11 +248,9 @@ class SharedStore(RunStore):
         if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
             commit = replace(commit, brief=state.brief, growth=growth_of(None, state))
         message = message_of(commit, by, whole=whole)
-        body, dispatched = encoded(message), entry.seq if state.final else 0
+        body, up_to = encoded(message), entry.seq if state.final else 0
         whole_at, digest = journal.whole_at, journal.digest
-        row = RunRow.of(
-            commit, journal.row, by=by, dispatched=dispatched, digest=digest, whole_at=whole_at, size=len(body)
-        )
+        row = RunRow.of(commit, journal.row, by=by, dispatched=up_to, digest=digest, whole_at=whole_at, size=len(body))
         try:
             position = await self._append_own(journal, body, row, among)
         except AppendConflict as error:

@@ -150,6 +150,18 @@ class _SignalBody(_Body):
     signal_id: Id | None = None
     """A name that the caller chooses: a repetition under it counts once."""
 
+    @field_validator("outcome", "message", "constraints", "step", "arguments_hash", "question_hash", check_fields=False)
+    @classmethod
+    def _check_kind(cls, value: V, others: ValidationInfo) -> V:
+        """An answer may give an `outcome` instead of a message."""
+        kind, name = others.data.get("kind") if "kind" in cls.model_fields else "answer", others.field_name or ""
+        if kind and value is not None and kind not in TAKEN_BY.get(name, (kind,)):
+            raise ValueError(f"does not belong to a signal of kind `{kind}`")
+        is_said = value not in (None, "") or (name == "message" and others.data.get("outcome") is not None)
+        if not is_said and name == BROUGHT_BY.get(kind or ""):
+            raise ValueError(f"is required in a signal of kind `{kind}`")
+        return value
+
     def signal(self, run_id: str, key: str | None) -> Signal:
         """Skips validation, as `cancel` does. `key`: the id of a body without one."""
         names = {"run_id": run_id, "signal_id": self.signal_id or key or f"signal-{new_uuid()}"}
@@ -163,17 +175,6 @@ TAKEN_BY = {
     "question_hash": ("answer",),
 }
 """Kinds of the fields that not all kinds have."""
-
-
-def _check_kind(cls: type[BaseModel], value: V, others: ValidationInfo) -> V:
-    """An answer may give an `outcome` instead of a message."""
-    kind, name = others.data.get("kind") if "kind" in cls.model_fields else "answer", others.field_name or ""
-    if kind and value is not None and kind not in TAKEN_BY.get(name, (kind,)):
-        raise ValueError(f"does not belong to a signal of kind `{kind}`")
-    is_said = value not in (None, "") or (name == "message" and others.data.get("outcome") is not None)
-    if not is_said and name == BROUGHT_BY.get(kind or ""):
-        raise ValueError(f"is required in a signal of kind `{kind}`")
-    return value
 
 
 class SignalRequest(_SignalBody):
@@ -192,7 +193,6 @@ class SignalRequest(_SignalBody):
     """Required for `approve`, optional for `reject`: the hash in `asks` of the run."""
     question_hash: SubjectHash | None = None
     """For `answer`: the hash in `asks` of the run."""
-    _fits = field_validator("outcome", "message", "constraints", "step", "arguments_hash", "question_hash")(_check_kind)
 
 
 class ApprovalRequest(_SignalBody):
@@ -206,7 +206,6 @@ class ApprovalRequest(_SignalBody):
     arguments_hash: SubjectHash | None = None
     step: Count | None = None
     message: Annotated[SignalText | None, Field(alias="reason")] = None
-    _fits = field_validator("arguments_hash")(_check_kind)
 
 
 class AnswerRequest(_SignalBody):
@@ -223,7 +222,6 @@ class AnswerRequest(_SignalBody):
     constraints: CallerConstraints | None = None
     question_hash: SubjectHash | None = None
     step: Count | None = None
-    _fits = field_validator("message")(_check_kind)
 
 
 class WakeAnswer(BaseModel):

@@ -105,9 +105,8 @@ class ModelCaller:
         waits = self.slots.locked() or self.kill_switch.blocked_by or key in self._in_flight
         if waits or limits.rate_limiter.is_limited or limits.spending.is_limited(state.brief.caller):
             return decided
-        question = ModelQuestion(state=state, call=calling.call, phase=calling.phase, now=self.clock.now())
         with suppress(Exception):  # `think` meets it again
-            call = self.model.prepare(question)
+            call = self.model.prepare(self._question(state, calling))
             if call.reserved and (reserving := with_reserve(decided, call.reserved)):
                 tokens, entry = call.reserved.reserve.tokens, state.version
                 self._admitted[key] = _Admitted(call=call, tokens=tokens, stored_in=entry)
@@ -143,8 +142,7 @@ class ModelCaller:
         if admitted and state.reserve:
             del self._admitted[key]
             return await self._second_half(admitted, state)
-        question = ModelQuestion(state=state, call=calling.call, phase=calling.phase, now=self.clock.now())
-        call = self.model.prepare(question)
+        call = self.model.prepare(self._question(state, calling))
         if call.reserved is None:
             return await self._checked_reply(await call.make(), state)
         tokens, usd = call.reserved.reserve.tokens, call.reserved.reserve.cost_usd
@@ -175,6 +173,9 @@ class ModelCaller:
         finally:
             self.limits.rate_limiter.settle(admitted.tokens, used)
         return await self._checked_reply(reply, state)
+
+    def _question(self, state: RunState, calling: OpenCall) -> ModelQuestion:
+        return ModelQuestion(state=state, call=calling.call, phase=calling.phase, now=self.clock.now())
 
     def _unavailable(self, error: ModelError, call: int) -> ModelUnavailable:
         if error.error_class in UNUSABLE:

@@ -6,7 +6,7 @@
 - An abandoned flush breaks nothing: nats-py would stop reading once the server's answer comes after all.
 - One subscription receives all answers: nats-py makes an id, an inbox and a timed wait for each request.
 - Headers are parsed in one pass: nats-py makes a call for each letter of a name.
-- Messages are received without what nobody here uses: subscriptions with a limit, and JetStream's push subscriptions.
+- Subscriptions with a limit and push subscriptions of JetStream are left out: no caller here uses them.
 - A block of headers that is none, and subjects that are not UTF-8 or hold a form feed, are borne: nats-py would stop
   reading, and after a reconnect do so again at a message that a stream has stored.
 - A subject or size at which the server would close the connection for good is refused here.

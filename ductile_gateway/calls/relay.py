@@ -191,7 +191,7 @@ class Relay:
                 verdict = await self._verdict(call, self.runner.run(call, partial(self._begin, call, row)))
         except Withdrawn:
             return policy.UNWANTED
-        return policy.after_run(verdict, call, escalates=call.asked.request.tool in self.escalated)
+        return self._outcome(verdict, call)
 
     async def _begin(self, call: ToolCall, row: CallVersion | None, receipt: Receipt | None = None) -> None:
         await check_wanted(call, self.has_ended)
@@ -229,6 +229,9 @@ class Relay:
         if isinstance(verdict, NeverStarted) or (isinstance(verdict, Unknown) and call.may_repeat):
             await self.runner.forget(call.key)
             return None
+        return self._outcome(verdict, call)
+
+    def _outcome(self, verdict: Verdict, call: ToolCall) -> ToolOutcome:
         return policy.after_run(verdict, call, escalates=call.asked.request.tool in self.escalated)
 
     async def _verdict(self, call: ToolCall, running: Awaitable[Verdict]) -> Verdict:

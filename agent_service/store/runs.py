@@ -97,8 +97,7 @@ class RunStore(RunIndex):
     async def commit(self, commit: Commit) -> None:
         """Raises VersionMoved when another entry has its place, TryAgain, and Damaged for a run in quarantine."""
         run_id = commit.entry.run_id
-        if run_id in self._quarantine:
-            self._quarantine.check(run_id)
+        self._quarantine.check(run_id)
         try:
             await self._held()
         except TryAgain:

@@ -109,11 +109,8 @@ class NatsLink:
     def denied(self) -> str:
         """Denied operations that matter, with the remedy; empty if there are none."""
         denials = self.client.denials
-        denied = ", ".join(f'{deed} to "{subject}"' for deed, subject in denials if not HARMLESS_DENIAL.match(subject))
-        return (
-            denied
-            and f"NATS denies this login {denied}: give it the permissions of its role (docs/BUS.md, Permissions)"
-        )
+        what = ", ".join(f'{deed} to "{subject}"' for deed, subject in denials if not HARMLESS_DENIAL.match(subject))
+        return what and f"NATS denies this login {what}: give it the permissions of its role (docs/BUS.md, Permissions)"
 
     async def publish(
         self,

@@ -85,7 +85,7 @@ class Key:
         for part in parts:
             content = part.encode() if isinstance(part, str) else part
             code.update(len(content).to_bytes(4, "big") + content)
-        return f"{self.id}.{base64.urlsafe_b64encode(code.digest()[:MAC_BYTES]).decode().rstrip('=')}"
+        return f"{self.id}.{_text(code.digest()[:MAC_BYTES])}"
 
 
 @lru_cache(maxsize=64)

@@ -297,6 +297,12 @@ def agent(member: Member, folder: Path, shelf: Shelf) -> tuple[SharedStore, Work
     return member.store, workspace, Folders(member.store, workspace, shelf, keep=25)
 
 
+async def read_here(store: SharedStore, files: Folders) -> bytes | None:
+    """Reads as the API does, which waits for entries of other agents."""
+    await store.caught_up()
+    return await files.read(RUN_ID, "trace.jsonl")
+
+
 async def test_a_folder_is_as_new_as_the_newest_entry_and_not_shown_where_it_is_not(tmp_path: Path) -> None:
     log, shelf, commits = MemoryLog(), Shelf(dict(ARTIFACTS)), commits_of(worked_example())
     async with joined(log, tmp_path) as a, joined(log, tmp_path) as b:
@@ -307,9 +313,9 @@ async def test_a_folder_is_as_new_as_the_newest_entry_and_not_shown_where_it_is_
         with pytest.raises(TryAgain):
             await agents[1][2].files(RUN_ID)
         shelf.failure = None
-        before = [await files.read(RUN_ID, "trace.jsonl") for _, _, files in agents]
+        before = [await read_here(store, files) for store, _, files in agents]
         await committed(a.store, commits[-1])
-        after = [await files.read(RUN_ID, "trace.jsonl") for _, _, files in agents]
+        after = [await read_here(store, files) for store, _, files in agents]
         assert before[0] == before[1] != after[0] == after[1]
         for _, workspace, files in agents:
             listing = await files.files(RUN_ID)

@@ -20,9 +20,9 @@ from nats.aio.msg import Msg
 from agent_service.bus.topology import Executor, topology
 from agent_service.workbench.dev import POLL_S, Service, free_port
 from agent_service.workbench.dev_settings import DevOptions, names_a_model, write_settings
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from agent_service.workbench.evaluation.results import Result
 from agentic_client import AsyncClient, Run
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up

@@ -20,7 +20,7 @@ import httpx2
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev import free_port
 from agent_service.workbench.dev_settings import PLUGINS
-from groundwork.nats.embedded import EmbeddedNats
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up

@@ -15,8 +15,8 @@ from agent_service.store.database import FILE
 from agent_service.store.moving import require_runs_here
 from agent_service.store.runs import RunStore
 from agent_service.trust.proofs import sealed_head
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.nats.buckets import ArtifactBucket
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import Exit, Misconfigured, NotDone, TryAgain

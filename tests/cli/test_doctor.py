@@ -18,7 +18,7 @@ from agent_service.cli.doctor.bus import clock, replicas, room
 from agent_service.cli.doctor.report import INDENT, run_checks, settings_in_force
 from agent_service.models.settings import ModelSettings, PhaseSettings
 from agent_service.settings import load
-from groundwork.nats.embedded import EmbeddedNats
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import set_up

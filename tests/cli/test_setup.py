@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.bus.topology import GIB
-from groundwork.nats.embedded import EmbeddedNats
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Exit
 from groundwork.service.keys import KeyRing, read

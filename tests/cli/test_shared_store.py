@@ -12,8 +12,8 @@ from agent_service.store.messages import ROW
 from agent_service.store.moving import MoveMarker, require_runs_here, write_marker
 from agent_service.store.runs import RunStore
 from agent_service.store.shared import log_of_runs
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.archive.series import Series
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.lease import Lease, Owner
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured

@@ -14,9 +14,9 @@ import pytest
 
 from agent_service.cli.doctor.bus import gateway as doctor
 from agent_service.settings import AgentSettings
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.store import FILE
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.span import span_id

@@ -17,12 +17,12 @@ from agent_service.bus.gateway import callback_flaw, statuses
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from ductile_gateway.bus.incoming import answer_callbacks, serve_endpoints
 from ductile_gateway.bus.outgoing import NatsBus, has_ended
 from ductile_gateway.bus.ownership import require_topology
 from ductile_gateway.calls.call import Call
 from groundwork.nats.buckets import ArtifactBucket
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
 from groundwork.service.errors import Broken, Misconfigured, TryAgain

@@ -9,8 +9,8 @@ import pytest
 from nats.aio.msg import Msg
 
 from agent_service.trust.proofs import Signing
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from ductile_gateway.trust import Pins, Trust
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service import machine
 from groundwork.service.errors import GiveUp, TryAgain

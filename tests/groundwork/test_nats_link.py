@@ -11,8 +11,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.nats.client import HARMLESS_DENIAL, Unanswered
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.publishing import BusRefused, read_ack
 from groundwork.nats.settings import NatsSettings

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.nats import pull_loop
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Delivery
 from groundwork.nats.pull_loop import ACK, NAK

@@ -12,8 +12,8 @@ import pytest
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.nats import shared_log
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, BusRefused, StoredMessage
 from groundwork.nats.shared_log import AppendConflict, SharedLog

@@ -16,8 +16,8 @@ from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER
 from agent_service.api.micro import serve_on_bus
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from agentic_client import AsyncClient, NotNow
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import INFO
 from groundwork.nats.settings import NatsSettings

@@ -15,8 +15,8 @@ from agent_service.api.micro import serve_on_bus
 from agent_service.api.openapi import Json
 from agent_service.api.requests import Caller, Nothing
 from agent_service.settings import AgentSettings
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from agentic_client import AsyncClient, NotAllowed
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.telemetry.metrics import Instruments
 from schemas.operations import OPERATIONS, Operation, endpoint_subjects

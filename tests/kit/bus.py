@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev import free_port
-from groundwork.nats.embedded import EmbeddedNats
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Spec, set_up

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from ductile_gateway.calls.call import Call, Job, Receipt
 from ductile_gateway.cli.archive import backup, restore
 from ductile_gateway.settings import GatewaySettings
@@ -17,7 +18,6 @@ from ductile_gateway.store import FILE
 from ductile_gateway.store.opening import BACKUP, log_of_gateways, mark_of, put_mark
 from ductile_gateway.store.rows import Rows, StreamCarrier, subject_of
 from groundwork.archive.series import Series
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from schemas import subjects

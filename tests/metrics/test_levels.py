@@ -11,7 +11,7 @@ from agent_service.core.waiting import Status
 from agent_service.metrics import AgentMetrics
 from agent_service.run.journal import Run
 from agent_service.serving import observe_agent
-from groundwork.nats.embedded import EmbeddedNats
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.store.runs import RunStore
-from groundwork.nats.embedded import EmbeddedNats
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from tests.kit.cluster import Cluster
 from tests.kit.memory_log import Member, MemoryLog, joined

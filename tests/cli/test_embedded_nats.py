@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.nats.embedded import EmbeddedNats
+from agent_service.workbench.embedded_nats import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
@@ -21,7 +21,7 @@ from tests.kit.waiting import until
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from groundwork.nats.embedded import EmbeddedNats
+from agent_service.workbench.embedded_nats import EmbeddedNats
 
 async def own() -> None:
     async with EmbeddedNats(Path(sys.argv[1])) as server:

@@ -11,7 +11,7 @@ from agent_service.api.feed import Feed
 from agent_service.archive.pruning import delete_runs
 from agent_service.archive.retention import EndedRun
 from agent_service.cluster import Redelivery
-from agent_service.core.events import Event, SignalReceived, Transition
+from agent_service.core.events import SignalReceived
 from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import CallReserve, Status
 from agent_service.errors import Damaged, NewerVersion
@@ -33,6 +33,7 @@ from schemas.values import replace
 from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.kit.runs import DIGEST, NOON, accepted, after, run_id, started, whole_run
 from tests.ports.stores import as_loaded, stored
+from tests.shell.stored import thinks
 
 HOUR = timedelta(hours=1)
 RUN = run_id(1)
@@ -286,22 +287,9 @@ async def test_a_turn_that_was_queued_for_an_entry_that_the_log_has_lost_does_no
     assert await a.store.load(RUN) == as_loaded(begun)
 
 
-class OneReply:
-    def __init__(self, reply: Event) -> None:
-        self._reply = reply
-
-    async def think(self, *_: object) -> Event:
-        return self._reply
-
-    def reserve(self, decided: Transition) -> Transition:
-        return decided
-
-    def abandon(self, *_: object) -> None: ...
-
-
 async def test_the_message_of_a_reply_that_was_stored_without_an_answer_comes_again(a: Member) -> None:
     begun, replied = await stored(a.store, whole_run(1)[:2]), whole_run(1)[2]
-    parts: Any = (a.store, Mock(), OneReply(replied.event), None, [])
+    parts: Any = (a.store, Mock(), thinks(replied.event), None, [])
     turns = Turns(*parts)
     turns.outbox = Redelivery(a.store.mark_dispatched)
     a.wire.next.append("lost")

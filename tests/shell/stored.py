@@ -1,9 +1,11 @@
-"""A store filled with the journals of stories."""
+"""A store filled with the journals of stories, and a caller of models."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 from agent_service.store.runs import RunStore
 from schemas.values import replace
@@ -21,3 +23,8 @@ async def stored(*stories: Script) -> AsyncIterator[RunStore]:
                 named = replace(first.state, wake_id=f"wake-{number}")
                 await stores.stored(store, [replace(first, state=named), *others])
             yield store
+
+
+def thinks(reply: Any = None) -> Any:
+    """A caller of models that reserves nothing: this comes of each call, an event, an error, or by default nothing."""
+    return Mock(reserve=lambda decided: decided, think=AsyncMock(side_effect=[reply] * 9), limits=Mock(quotas=None))

@@ -30,8 +30,7 @@ from tests.core.cues import RUN_ID, answer, asks_agents, child_of, done, plans, 
 from tests.core.script import Script
 from tests.core.words import PARENT, run_at
 from tests.kit.fakes import FakeClock, MemoryArtifacts
-from tests.shell.stored import stored
-from tests.shell.test_turns import Thinks
+from tests.shell.stored import stored, thinks
 
 ABOVE = run_at("run planning depth=2").state
 
@@ -78,7 +77,7 @@ class Agent:
     def __init__(self, store: Any) -> None:
         self.store, self.artifacts, self.said = store, MemoryArtifacts(), list[OutgoingMessage]()
         self.capabilities, self.kill_switch = Capabilities(KeyRing.fresh()), KillSwitch()
-        parts: Any = (store, self, Thinks(breaks=False), FakeClock(), [])
+        parts: Any = (store, self, thinks(), FakeClock(), [])
         self.turns = Turns(*parts)
         self.children = ChildRuns(self.turns, self.artifacts)
 

@@ -15,6 +15,7 @@ from tests.core.cues import RUN_ID, frames, plans, replies, returns, signal
 from tests.core.script import Script
 from tests.core.words import run_at
 from tests.kit.fakes import MemoryArtifacts
+from tests.projections.fakes import Shelf
 from tests.projections.journals import CRITIQUE, PAGE, worked_example
 from tests.shell.stored import stored
 
@@ -42,25 +43,15 @@ def a_run(output: dict[str, Any] | None = None, *, kind: Any = "value") -> Scrip
     return run >> returns(output={"summary": "the newest"}) >> signal("message", message="You may send it.")
 
 
-class Bucket(MemoryArtifacts):
-    """Has the artifact, or raises `trouble`."""
-
-    def __init__(self, content: str | bytes = "the first words, and the very last ones") -> None:
-        super().__init__()
-        self.contents[RUN_ID, ARTIFACT] = content.encode() if isinstance(content, str) else content
-        self.trouble: Exception | None = None
-
-    async def get(self, run_id: str, path: str) -> bytes | None:
-        if self.trouble:
-            raise self.trouble
-        return await super().get(run_id, path)
+def bucket(content: bytes = b"the first words, and the very last ones") -> Shelf:
+    return Shelf({ARTIFACT: content})
 
 
-async def look(run: Script, *claims: tuple[str, str], artifacts: Bucket | None = None) -> list[QuoteCheck]:
+async def look(run: Script, *claims: tuple[str, str], artifacts: Shelf | None = None) -> list[QuoteCheck]:
     """Checks of quotes, each with the place that it is claimed to be in."""
     met = tuple(ItemClaim(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
     async with stored(run) as store:
-        return list(await CitationChecker(store, artifacts or Bucket()).check(run.state, met))
+        return list(await CitationChecker(store, artifacts or bucket()).check(run.state, met))
 
 
 @pytest.mark.parametrize(
@@ -87,17 +78,17 @@ async def test_what_a_tool_brought_may_be_quoted_as_it_is_shown_and_what_stands_
 @pytest.mark.attack
 @pytest.mark.parametrize("place", ["step 1", ARTIFACT])
 async def test_nothing_is_proved_by_an_artifact_that_was_replaced_and_it_is_told(place: str) -> None:
-    bucket = Bucket()
-    bucket.trouble = ArtifactReplaced(RUN_ID, ARTIFACT)
+    replaced = bucket()
+    replaced.failure = ArtifactReplaced(RUN_ID, ARTIFACT)
     run = a_run(kind="artifact" if place == ARTIFACT else "value")
-    (seen,) = await look(run, (place, "the first words"), artifacts=bucket)
+    (seen,) = await look(run, (place, "the first words"), artifacts=replaced)
     assert (seen.found, "somebody has replaced it" in seen.why) == (False, True)
 
 
 async def test_a_bus_that_does_not_answer_costs_the_claim_and_not_the_reply() -> None:
-    bucket = Bucket()
-    bucket.trouble = TryAgain("the bus is away")
-    (seen,) = await look(a_run(), ("step:1", "the very last ones"), artifacts=bucket)
+    away = bucket()
+    away.failure = TryAgain("the bus is away")
+    (seen,) = await look(a_run(), ("step:1", "the very last ones"), artifacts=away)
     assert (seen.found, seen.why) == (False, "it cannot be read at the moment: the bus is away")
 
 
@@ -114,7 +105,7 @@ async def test_what_a_task_brought_proves_nothing_that_its_tool_did_not_say() ->
 @pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\0\0", b"\0\0\0", b""], ids=["image", "zeros", "empty"])
 async def test_of_an_artifact_that_is_no_text_the_results_that_name_it_are_evidence(content: bytes) -> None:
     claims = (("report.md", "the first words"), ("report.md", ARTIFACT), ("report.md", "the newest"))
-    seen = await look(a_run(kind="artifact"), *claims, artifacts=Bucket(content))
+    seen = await look(a_run(kind="artifact"), *claims, artifacts=bucket(content))
     assert [look.found for look in seen] == [True, True, False], "the newest result does not name it"
     assert seen[-1].why == "it is no text: quote what the result that names it says"
 
@@ -125,7 +116,8 @@ async def test_a_long_artifact_is_looked_through_to_its_end_and_no_word_of_it_is
     assert {word for piece in pieces(long) for word in piece.split()} == set(words)
     edges = [len(" ".join(words[:-1]))] + [PIECE * number for number in range(1, len(long) // PIECE)]
     quotes = [" ".join(long[edge - 500 : edge + 500].split()[1:-1]) for edge in edges]
-    seen = await look(a_run(kind="artifact"), *(("report.md", quote) for quote in quotes), artifacts=Bucket(long))
+    quoted = (("report.md", quote) for quote in quotes)
+    seen = await look(a_run(kind="artifact"), *quoted, artifacts=bucket(long.encode()))
     assert [look.found for look in seen] == [True] * len(quotes)
 
 
@@ -140,14 +132,14 @@ async def test_nothing_is_looked_up_for_claims_that_cannot_be_accepted_anyway() 
 
 @pytest.mark.attack
 async def test_an_artifact_counts_only_where_it_is_what_the_journal_recorded_of_it() -> None:
-    bucket = MemoryArtifacts()
+    stores = MemoryArtifacts()
     written, unknown = (RUN_ID, "artifacts/critique.md"), (RUN_ID, "artifacts/unknown.md")
-    bucket.contents |= {(RUN_ID, "artifacts/fetch-01.html"): PAGE, written: CRITIQUE, unknown: b"not recorded"}
+    stores.contents |= {(RUN_ID, "artifacts/fetch-01.html"): PAGE, written: CRITIQUE, unknown: b"not recorded"}
     async with stored(worked_example()) as store:
-        artifacts = ProvenArtifacts(bucket, store)
+        artifacts = ProvenArtifacts(stores, store)
         read = [await artifacts.get(*one) for one in (written, unknown, (RUN_ID, "artifacts/none.md"))]
         assert read == [CRITIQUE, b"not recorded", None]
-        bucket.contents[written] += b"It is perfect.\n"
+        stores.contents[written] += b"It is perfect.\n"
         with pytest.raises(ArtifactReplaced, match="somebody has replaced it"):
             await artifacts.get(*written)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -25,24 +26,13 @@ LATER = FakeClock(NOON + 2 * DAY)
 REPORT, CONTENT = "artifacts/report.md", b"# Report\n"
 
 
-class Bucket(MemoryArtifacts):
-    """Artifacts on a bus that may be away."""
-
-    away = False
-
-    async def remove(self, run_id: str, path: str) -> None:
-        if self.away:
-            raise TryAgain("the bus is away")
-        await super().remove(run_id, path)
-
-
 @dataclass
 class Kept:
     """A store and its dependents."""
 
     store: RunStore
     folder: Path
-    bucket: Bucket
+    bucket: MemoryArtifacts
     workspace: Workspace
 
     def pruning(self, **rules: Any) -> Pruner:
@@ -70,18 +60,18 @@ class Kept:
 async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
     folder = tmp_path / "workspaces"
     async with RunStore.open(tmp_path / "store") as store:
-        yield Kept(store, folder, Bucket(), Workspace(folder))
+        yield Kept(store, folder, MemoryArtifacts(), Workspace(folder))
 
 
 async def test_runs_go_with_folders_and_artifacts_and_what_a_bus_that_is_away_keeps_goes_with_the_next_pass(
-    kept: Kept,
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = [await kept.done(number) for number in (1, 2)]
-    kept.bucket.away = True
-    pruned = await kept.pruning(done_days=1).prune(rest=0)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(kept.bucket, "remove", AsyncMock(side_effect=TryAgain("the bus is away")))
+        pruned = await kept.pruning(done_days=1).prune(rest=0)
     assert (pruned.runs, "the bus is away" in pruned.trouble) == ({"agent.keep_runs.done_days: 1": 2}, True)
     assert (await kept.left(), len(kept.bucket.contents)) == ([], 2)
-    kept.bucket.away = False
     assert (await kept.pruning(done_days=1).prune(rest=0)).trouble == ""
     assert (kept.bucket.contents, [kept.workspace.files(run) for run in runs]) == ({}, [None, None])
 
@@ -119,7 +109,7 @@ async def test_on_a_disk_whose_last_byte_is_used_runs_go_and_what_is_kept_for_th
 ) -> None:
     with small_disk(tmp_path / "disk", "12m") as disk:
         async with RunStore.open(disk / "agent", reserve=True) as store:
-            kept = Kept(store, disk / "workspaces", Bucket(), Workspace(disk / "workspaces"))
+            kept = Kept(store, disk / "workspaces", MemoryArtifacts(), Workspace(disk / "workspaces"))
             runs = [await kept.done(number) for number in range(1, 41)]
         before = reserved(disk / "agent" / FILE)
         with pytest.raises(OSError, match="No space"):

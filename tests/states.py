@@ -11,12 +11,12 @@ from typing import get_args
 
 from agent_service.core.decide import TABLE
 from agent_service.core.events import CancelRequested, Event, TurnBroke, WakeAccepted
-from agent_service.core.waiting import Acting, Ended, NeedsPerson, Queued, Sleeping, Thinking, Waiting
+from agent_service.core.waiting import Deciding, Ended, Planned, Waiting
 
 PAGE = Path(__file__).parents[1] / "docs" / "ARCHITECTURE.md"
 BEGIN, END = "<!-- states: begin -->", "<!-- states: end -->"
 COMMAND = "python -m tests.states"
-STATES: tuple[type[Waiting], ...] = (Queued, Thinking, Acting, Sleeping, NeedsPerson, Ended)
+STATES = tuple(kind for kind in get_args(get_args(Waiting)[0]) if kind not in (Deciding, Planned))
 EVENTS: tuple[type[Event], ...] = get_args(Event)
 AT_ANY_TIME = (CancelRequested, TurnBroke)
 """Events that end a run in every state: one arrow for all of them."""

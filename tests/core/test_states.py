@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 from agent_service.core.decide import TABLE
 from agent_service.core.events import Event
-from agent_service.core.waiting import Deciding, Planned, Waiting
+from agent_service.core.waiting import Waiting
 from tests.core.cues import DEADLINE, too_early
 from tests.core.script import Script
 from tests.core.stories import story, words
 from tests.core.words import run_at
-
-STATES = tuple(kind for kind in get_args(get_args(Waiting)[0]) if kind not in (Deciding, Planned))
-EVENTS: tuple[type[Event], ...] = get_args(Event)
+from tests.states import EVENTS, STATES
 
 LATE = 3600.0
 MORE = f"max_steps=9 max_tokens=9000 deadline_at={DEADLINE.replace(hour=23).isoformat()}"

@@ -24,6 +24,7 @@ from ductile_gateway.settings import GatewaySettings
 from groundwork.service.errors import Exit
 from tests.attacks.report import CASES, cases, cases_of_tests
 from tests.http.house import open_house
+from tests.kit.golden import Golden
 from tests.kit.pages import ROOT, as_table
 from tests.lanes import ROOM, TESTS, names_of
 
@@ -267,12 +268,8 @@ def skill() -> Iterator[str]:
     yield LINKED.sub(r"\1", runbook.replace("```bash machine", "```bash"))
 
 
-def test_the_skill_is_made_of_what_it_tells_of(request: pytest.FixtureRequest) -> None:
-    text = "\n".join(skill())
-    if request.config.getoption("--update"):
-        SKILL.parent.mkdir(parents=True, exist_ok=True)
-        SKILL.write_text(text, encoding="utf-8")
-    assert text == SKILL.read_text(encoding="utf-8"), "pytest --update writes it anew"
+def test_the_skill_is_made_of_what_it_tells_of(golden: Golden) -> None:
+    golden(SKILL, "\n".join(skill()))
 
 
 async def test_agents_find_the_same_at_llms_txt(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ Events are those of `words`. `pytest --update` renews the outcomes; then read th
 import json
 import re
 from collections.abc import Callable, Iterator
-from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from agent_service.run.human_tasks import remedy
 from schemas import subjects
 from tests.core.script import Script, compact, instant, led_to, named, rest_of
 from tests.core.words import Play
+from tests.kit.golden import Golden
 
 ROW = 90
 """Characters of an effect that a row shows."""
@@ -189,11 +189,5 @@ def case(path: Path) -> object:
 
 
 @pytest.mark.parametrize("path", [case(path) for path in FILES])
-def test_a_run_does_what_its_transcript_says(path: Path, request: pytest.FixtureRequest) -> None:
-    text = path.read_text(encoding="utf-8")
-    today = rendered(text)
-    if request.config.getoption("--update"):
-        path.write_text(today, encoding="utf-8")
-        return
-    difference = [*unified_diff(text.splitlines(), today.splitlines(), "written", "today", lineterm="")]
-    assert not difference, "\n".join(difference)
+def test_a_run_does_what_its_transcript_says(path: Path, golden: Golden) -> None:
+    golden(path, rendered(path.read_text(encoding="utf-8")))

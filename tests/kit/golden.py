@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-Golden = Callable[[str, str], None]
+Golden = Callable[[str | Path, str], None]
 
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """Compares a text with the file of this name in the folder `golden` beside the test."""
+    """Compares a text with this file, or with the one of this name in the folder `golden` beside the test."""
 
-    def compare(name: str, text: str) -> None:
-        file = Path(request.path).parent / "golden" / f"{name.replace(' ', '-')}.txt"
+    def compare(name: str | Path, text: str) -> None:
+        beside = Path(request.path).parent / "golden"
+        file = name if isinstance(name, Path) else beside / f"{name.replace(' ', '-')}.txt"
         if request.config.getoption("--update"):
             file.parent.mkdir(exist_ok=True)
             file.write_text(text, encoding="utf-8")

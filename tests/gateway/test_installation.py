@@ -20,7 +20,6 @@ service: {name: home}
 plugin_roots: [./plugins]
 api: {enabled: true, listen: 127.0.0.1:8099, auth: {tokens: [{token: a-secret-of-mine, scopes: ["*"]}]}}
 """
-MADE = {"version": "1", "entrypoint": "run.py"}
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.gateway.served import gateway
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
 
 SUBJECT, BODY = "agent.completed", b'{"type": "agent.completed"}'
-SECOND, THIRD = Signer("second"), Signer("third")
+SECOND = Signer("second")
 
 
 class Town:

@@ -101,7 +101,7 @@ MAIL = ToolOffer(
     route="mail",
     commands=(ToolCommand(name="send", tier="write", approve="never"), ToolCommand(name="list", tier="read")),
 )
-SEND, LIST = MAIL.commands
+LIST = MAIL.commands[1]
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,6 @@ STARTED = {"goal": "Find it.", "context": {}, "constraints": {}, "by": "ductile-
 FAILED = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "error", "completed_at": NOW}
 ENDED = {"status": "ok", "completed_at": NOW}
 ANSWERED = {"run_id": RUN, "signal_id": "ductile-test:job-1:event-1", "kind": "answer", "message": "the blue one"}
-ASKED = {"summary": "", "continuation": ASKS}
 FORM_ASKS = {"action": "retrieve", "query": "what may be relaxed?", "reason": "unsat"}
 SUB, SUCCESS = ("task-1", 2), PAGES[1].replace("jina-reader", "fetch")
 

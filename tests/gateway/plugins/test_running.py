@@ -25,8 +25,6 @@ from tests.gateway.served import ROOT
 from tests.kit.stack import lines
 from tests.kit.waiting import until
 
-SHIPPED = ROOT / "deploy" / "ductile" / "plugins"
-
 
 async def outcome_of(
     tmp_path: Path, command: str, *, config: dict[str, Any] | None = None, seconds: float = 20, **payload: Any

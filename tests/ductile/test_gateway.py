@@ -37,8 +37,6 @@ from tests.kit.waiting import until
 AT_ONCE = 32
 KEYS = "SELECT json_extract(head, '$.key') FROM rows WHERE kind = 'call'"
 BRISK = {"poll_most_s": 0.2}
-ACK_WAIT_S = 2.0
-"""Redelivery time of a killed gateway's requests."""
 
 
 @dataclass(slots=True)
@@ -116,7 +114,7 @@ async def served(
     async with AsyncExitStack() as held:
         nats = await held.enter_async_context(EmbeddedNats(folder / "nats", sync_interval="1s"))
         link = await held.enter_async_context(linked(nats.url))
-        await a_bus(link, ack_wait=ACK_WAIT_S)
+        await a_bus(link)
         port = urlsplit(ductile.url).port or 0
         port = await held.enter_async_context(wire(port, to_ductile)) if to_ductile else port
         talk = {"url": f"http://127.0.0.1:{port}", "token": ductile.token, **BRISK}

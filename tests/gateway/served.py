@@ -74,13 +74,9 @@ def ending(result: ToolResult) -> str:
     return result.error.error_class if result.error else result.status
 
 
-ACK_WAIT = 5.0
-
-
-async def a_bus(link: NatsLink, *, ack_wait: float = ACK_WAIT) -> None:
-    """The topology of the service, with a shorter time to redelivery."""
-    sooner = {"ack_wait": ack_wait}
-    made = topology(max_gib=1)
+async def a_bus(link: NatsLink) -> None:
+    """The topology of the service, with two seconds to redelivery."""
+    sooner, made = {"ack_wait": 2.0}, topology(max_gib=1)
     await set_up(
         link, tuple(replace(one, settings={**one.settings, **sooner}) if one.consumer else one for one in made)
     )

@@ -50,7 +50,7 @@ from tests.kit.waiting import until
 
 @pytest.fixture
 async def bus(link: NatsLink) -> NatsLink:
-    await a_bus(link, ack_wait=2)
+    await a_bus(link)
     return link
 
 
@@ -96,7 +96,7 @@ async def test_after_its_stream_was_made_anew_it_gives_its_newest_results_again_
         assert await endings(bus) == ["ok"]
         first = await results(bus)
         await bus.client.jetstream().delete_stream(subjects.STREAM_RESULTS)
-        await a_bus(bus, ack_wait=2)
+        await a_bus(bus)
         await until(lambda: has_results(1), within_s=10)
         assert await results(bus) == first
         await record(bus, tmp_path, step=2)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,13 +35,8 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @contextmanager
 def _made(kind: str, folder: Path) -> Iterator[DuctileUnderTest]:
-    if kind == "fake":
-        with FakeDuctile() as fake:
-            fake.pipeline("endings", on="agent.completed", plugin="probe")
-            yield fake
-        return
-    if "DUCTILE_BIN" not in os.environ:
+    if kind == "real" and "DUCTILE_BIN" not in os.environ:
         pytest.skip(NO_BINARY)
     folder.mkdir()
-    with closing(RealDuctile(folder)) as real:
-        yield real
+    with FakeDuctile() if kind == "fake" else RealDuctile(folder) as made:
+        yield made

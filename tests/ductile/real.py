@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 import pytest
@@ -26,50 +26,13 @@ NO_BINARY = "no Ductile: bring a Ductile binary and set DUCTILE_BIN to its path"
 real_ductile = [pytest.mark.ductile, pytest.mark.skipif("DUCTILE_BIN" not in os.environ, reason=NO_BINARY)]
 
 
-class DuctileProcess:
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder, self.url = folder, url
-        self._process: subprocess.Popen[bytes] | None = None
-        self._environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-
-    def lock(self) -> None:
-        """Locks the configuration once all its files exist."""
-        subprocess.run(["chmod", "-R", "go-w", self.folder], check=True)
-        command = [os.environ["DUCTILE_BIN"], "config", "lock", "--config", str(self.folder)]
-        subprocess.run(command, env=self._environment, check=True, capture_output=True)
-
-    def start(self) -> None:
-        """Returns once it is healthy."""
-        log = self.folder / "log"
-        command = [os.environ["DUCTILE_BIN"], "system", "start", "--config", str(self.folder)]
-        with log.open("ab") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, env=self._environment)
-        self._process = process
-
-        def healthy() -> bool:
-            assert process.poll() is None, log.read_text(errors="replace")[-2000:]
-            with suppress(httpx2.TransportError):
-                return httpx2.get(f"{self.url}/healthz", trust_env=False).status_code == 200
-            return False
-
-        wait_until(healthy, lambda: log.read_text(errors="replace")[-2000:])
-
-    def kill(self) -> None:
-        """Ends it with SIGKILL; its plugins go on. SIGTERM would wait for open streams."""
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-
-    def close(self) -> None:
-        self.kill()
-
-
-class RealDuctile(DuctileProcess):
+class RealDuctile:
     """A running Ductile with the shipped plugins, the probe plugin, its pipelines and one relay peer. probe: folder of
     a plugin that replaces the probe."""
 
     def __init__(self, folder: Path, *, probe: Path = PROBE) -> None:
-        super().__init__(folder, f"http://127.0.0.1:{free_port()}")
+        self.folder, self.url = folder, f"http://127.0.0.1:{free_port()}"
+        self._environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self.peer = Peer()
         self.tokens: Mapping[str, str] = {name: f"token-of-{name}" for name in TOKENS}
         self.token = self.tokens["gateway"]
@@ -81,8 +44,36 @@ class RealDuctile(DuctileProcess):
         included = self._included()
         for name, content in ({"config.yaml": self._main_file(included)} | included).items():
             (folder / name).write_text(json.dumps(content), encoding="utf-8")
-        self.lock()
+        subprocess.run(["chmod", "-R", "go-w", folder], check=True)
+        lock = [os.environ["DUCTILE_BIN"], "config", "lock", "--config", str(folder)]
+        subprocess.run(lock, env=self._environment, check=True, capture_output=True)
         self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Returns once it is healthy."""
+        log = self.folder / "log"
+        command = [os.environ["DUCTILE_BIN"], "system", "start", "--config", str(self.folder)]
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, env=self._environment)
+
+        def healthy() -> bool:
+            assert self._process.poll() is None, log.read_text(errors="replace")[-2000:]
+            with suppress(httpx2.TransportError):
+                return httpx2.get(f"{self.url}/healthz", trust_env=False).status_code == 200
+            return False
+
+        wait_until(healthy, lambda: log.read_text(errors="replace")[-2000:])
+
+    def kill(self) -> None:
+        """Ends it with SIGKILL; its plugins go on. SIGTERM would wait for open streams."""
+        self._process.kill()
+        self._process.wait()
 
     @property
     def executions(self) -> Sequence[Execution]:

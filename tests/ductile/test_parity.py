@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from ductile_gateway.ductile.api import signed_headers
 from ductile_gateway.ductile.settings import RelayPeerSettings
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.real import RealDuctile, real_ductile
-from tests.ductile.under_test import DuctileUnderTest, client, finished
+from tests.ductile.under_test import DuctileUnderTest, called, client, finished
 from tests.kit.waiting import wait_until
 
 pytestmark = real_ductile
@@ -27,7 +27,7 @@ Both = Callable[[Callable[[DuctileUnderTest], Seen]], Seen]
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both[Any]]:
     """Runs a function on the fake and a real Ductile, and returns its result, which must be the same."""
     with ExitStack() as held:
-        real = held.enter_context(closing(RealDuctile(tmp_path_factory.mktemp("ductile"))))
+        real = held.enter_context(RealDuctile(tmp_path_factory.mktemp("ductile")))
         fake = held.enter_context(FakeDuctile())
         threads = held.enter_context(ThreadPoolExecutor(2))
 
@@ -37,13 +37,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both[Any]]:
             return of_real
 
         yield of_both
-
-
-def called(ductile: DuctileUnderTest, command: str = "note", **payload: Any) -> str:
-    with client(ductile) as http:
-        answer = http.post(f"/plugin/probe/{command}", json={"payload": payload})
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["job_id"])
 
 
 def envelope(kind: str = "probe.asked", /, *, key: str | None = None, **payload: Any) -> dict[str, Any]:
@@ -183,7 +176,7 @@ def test_killed_it_runs_the_same_job_again_and_gives_it_up_after_the_fourth_time
         ids = []
         gate = tmp_path / ductile.url[-4:]
         for kills in (1, 4):
-            ids.append(job_id := called(ductile, do="hold", until=str(gate)))
+            ids.append(job_id := called(ductile, "note", do="hold", until=str(gate)))
             for runs in range(1, kills + 1):
                 until = [*range(1, runs + 1)]
                 wait_until(lambda job_id=job_id, until=until: attempts(ductile, job_id) == until)  # type: ignore[misc]

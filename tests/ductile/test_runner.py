@@ -244,13 +244,12 @@ async def test_behind_a_proxy_with_a_path_of_its_own_the_path_is_signed_that_duc
     us = settings(fake, url="https://home.example/home/ductile")
     transport = httpx2.MockTransport(proxy)
     async with open_relay_ingress(us.url, us, timeout_s=5, transport=transport) as ingress:
-        assert await ingress.post(a_delivery(fake).body) == ""
+        assert await ingress.post(a_delivery(fake, "failed").body) == ""
 
 
 async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_is_away_later(
     ductile: DuctileUnderTest, fake: FakeDuctile, tmp_path: Path
 ) -> None:
-    fake.pipeline("endings", on="agent.completed", plugin="probe")
     fake.kill()
     told = OutboundSettings(relay=settings(ductile), relays={"work": settings(fake)})
     town = Town(tmp_path)

@@ -79,6 +79,14 @@ def client(ductile: DuctileUnderTest, token: str = "gateway") -> httpx2.Client: 
     return httpx2.Client(base_url=ductile.url, headers=headers, trust_env=False, timeout=20)
 
 
+def called(ductile: DuctileUnderTest, command: str, *, plugin: str = "probe", **payload: Any) -> str:
+    """Starts a job and returns its id."""
+    with client(ductile) as http:
+        answer = http.post(f"/plugin/{plugin}/{command}", json={"payload": payload})
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["job_id"])
+
+
 def finished(ductile: DuctileUnderTest, job_id: str) -> dict[str, Any]:
     """The terminal job; only `status` if its result cannot be read."""
     found: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.ductile.fake import FakeDuctile, behaviours
-from tests.ductile.under_test import client, finished
+from tests.ductile.under_test import called, finished
 from tests.kit.http_server import WireServer
 from tests.plugins.asking import SHIPPED, ask
 
@@ -88,9 +88,9 @@ def test_what_cannot_be_told_is_said_with_what_to_do(tmp_path: Path, url: str, t
 
 
 def test_an_error_without_end_hides_neither_its_job_nor_the_others(tmp_path: Path) -> None:
-    with FakeDuctile() as fake, client(fake) as http:
+    with FakeDuctile() as fake:
         fake.on("probe", "note", behaviours.fails("x" * 3_000_000, retry=False))
-        ids = [http.post(f"/plugin/probe/{name}", json={"payload": {}}).json()["job_id"] for name in ("look", "note")]
+        ids = [called(fake, name) for name in ("look", "note")]
         for job_id in ids:
             finished(fake, job_id)
         (tmp_path / "token").write_text(fake.token)

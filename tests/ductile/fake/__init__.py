@@ -41,6 +41,7 @@ class FakeDuctile:
         for command in ("handle", "look", "note"):
             self.on("probe", command, probe)
         self.pipeline("probe-asked", on="probe.asked", plugin="probe")
+        self.pipeline("endings", on="agent.completed", plugin="probe")
         self._server: WireServer | None = served(0, self.faults, self._answer)
         self._port = self._server.port
         self.url = f"http://127.0.0.1:{self._port}"

@@ -1,7 +1,4 @@
-"""Limits of a run: checks and raises them, estimates model calls, and grants shares to children.
-
-No tokenizer fits all models: a call is estimated from earlier calls of the run. The provider has counted the longest
-prompt so far; whatever exceeds it is taken as dense as any text.
+"""Limits of a run: checks and raises them, charges model calls, and grants shares to children.
 
 A request to the tool `agent` gets a grant: unsent ones share three quarters of what the run has left. The grant is set
 aside while the request is out; its result charges the spending, or the whole grant where that is unknown.
@@ -84,23 +81,6 @@ def deadline_reached(limits: Limits) -> Reached:
     return "budget_time", say("deadline_passed", deadline=instant(limits.deadline_at))
 
 
-def budget_use(state: RunState) -> dict[str, Any]:
-    limits, spent = state.brief.limits, state.spent
-    return {
-        "steps": state.step + spent.child_steps,
-        "max_steps": limits.max_steps,
-        "reframes": state.reframes,
-        "max_reframes": limits.max_reframes,
-        "tokens": spent.tokens,
-        "max_tokens": limits.max_tokens,
-        "cost_usd": spent.cost_usd,
-        "max_cost_usd": limits.max_cost_usd,
-        "lost_tokens": spent.lost_tokens,
-        "lost_cost_usd": spent.lost_cost_usd,
-        "deadline_at": limits.deadline_at,
-    }
-
-
 # Raising
 
 
@@ -149,17 +129,7 @@ def on_stood_still(state: RunState, event: StoodStill) -> RunState | Text:
     return replace(extend_deadline(known, since), summary=say("stood_still", by=event.by, reason=event.reason))
 
 
-# Estimates of a call
-
-BYTES_PER_TOKEN = 2
-"""Fewer than in any ordinary text, so that a reserve is not too small."""
-USUAL_BYTES_PER_TOKEN = 4
-MARGIN = 1.1
-"""Factor by which a shorter prompt may be denser than the longest one."""
-PRUDENCE = 1.25
-"""Factor from the likely to the charged cost of a lost call."""
-FIRST_REPLY, SHORTEST_REPLY = 3000, 1000
-"""Tokens that suffice for a decision: while no reply is known, and at least."""
+# Charging
 
 
 def charged(state: RunState, reply: ModelReplied, **changed: Any) -> RunState:
@@ -181,28 +151,6 @@ def charged(state: RunState, reply: ModelReplied, **changed: Any) -> RunState:
         dearest_token=max(state.dearest_token, (usage.cost_usd or 0.0) / tokens if tokens else 0.0),
         **changed,
     )
-
-
-def max_prompt_tokens(state: RunState, model: str, size: int) -> int:
-    known = [measure for name, measure in state.measured.items() if name.startswith(model)]
-    longest, tokens = max(known, default=(0, 0))
-    if not longest or size > longest:
-        return min(size // BYTES_PER_TOKEN, tokens + (size - longest) // BYTES_PER_TOKEN)
-    return min(size // BYTES_PER_TOKEN, round(size * tokens / longest * MARGIN))
-
-
-def likely_prompt_tokens(state: RunState, size: int) -> int:
-    longest, tokens = max(state.measured.values(), default=(USUAL_BYTES_PER_TOKEN, 1))
-    return round(size * tokens / longest)
-
-
-def lost_prompt_tokens(state: RunState, model: str, size: int) -> int:
-    return min(max_prompt_tokens(state, model, size), round(likely_prompt_tokens(state, size) * PRUDENCE))
-
-
-def min_reply_tokens(state: RunState) -> int:
-    longest = state.longest_reply
-    return max(SHORTEST_REPLY, longest + longest // 2) if longest else FIRST_REPLY
 
 
 # Grants of children

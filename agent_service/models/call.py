@@ -15,11 +15,11 @@ from typing import Any
 import httpx2
 
 from agent_service.core.events import ModelReplied, ModelUsage, Provenance
-from agent_service.core.limits import lost_prompt_tokens, max_prompt_tokens, min_reply_tokens
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError
 from agent_service.models import transport
+from agent_service.models.estimates import lost_prompt_tokens, max_prompt_tokens, min_reply_tokens
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.validation import Read, read, read_cut
 from agent_service.models.reply import Reply, Request, bytes_of, usage_so_far

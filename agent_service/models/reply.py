@@ -6,9 +6,9 @@ from dataclasses import field
 from typing import Any
 
 from agent_service.core.events import ModelUsage
-from agent_service.core.limits import USUAL_BYTES_PER_TOKEN, lost_prompt_tokens, min_reply_tokens
 from agent_service.core.phases import ModelRefusal
 from agent_service.core.waiting import CallReserve
+from agent_service.models.estimates import USUAL_BYTES_PER_TOKEN, lost_prompt_tokens, min_reply_tokens
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.run.ports import ModelQuestion
 from schemas.values import dataclass, replace

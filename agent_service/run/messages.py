@@ -7,7 +7,6 @@ from pydantic import BaseModel
 
 from agent_service.core import continuing, facts
 from agent_service.core.events import EventFacts, SignalReceived, StoodStill, WakeAccepted
-from agent_service.core.limits import budget_use
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, NeedsPerson, Pending, Status
 from agent_service.run.human_tasks import human_task, remedy
@@ -137,6 +136,23 @@ def progress(state: RunState, outcome: EventFacts) -> OutgoingMessage | None:
     }
     key = keys.dedupe_key(subjects.PROGRESS, state.run_id, state.version)
     return OutgoingMessage(subjects.PROGRESS, key, payload, state.run_id, rebuildable=True)
+
+
+def budget_use(state: RunState) -> dict[str, Any]:
+    limits, spent = state.brief.limits, state.spent
+    return {
+        "steps": state.step + spent.child_steps,
+        "max_steps": limits.max_steps,
+        "reframes": state.reframes,
+        "max_reframes": limits.max_reframes,
+        "tokens": spent.tokens,
+        "max_tokens": limits.max_tokens,
+        "cost_usd": spent.cost_usd,
+        "max_cost_usd": limits.max_cost_usd,
+        "lost_tokens": spent.lost_tokens,
+        "lost_cost_usd": spent.lost_cost_usd,
+        "deadline_at": limits.deadline_at,
+    }
 
 
 # Requests

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from pydantic import Field, JsonValue, computed_field
 
-from agent_service.core.limits import budget_use
 from agent_service.core.people import reopenable_until
 from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Ended, Pending, Status
@@ -18,6 +17,7 @@ from agent_service.history.text import View
 from agent_service.history.words import WaitReason, executor_of, waiting_for
 from agent_service.run.human_tasks import OpenTask, Remedy, open_task, remedy
 from agent_service.run.journal import JournalRecord
+from agent_service.run.messages import budget_use
 from agent_service.trust.identity import trace_id
 from schemas.catalog import ChildUsage
 from schemas.fields import BudgetUse, DoneItem

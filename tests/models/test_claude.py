@@ -7,12 +7,12 @@ from unittest.mock import Mock
 import pytest
 
 from agent_service.core.brief import Spent
-from agent_service.core.limits import FIRST_REPLY
 from agent_service.core.phases import Framing, Phase, Unusable
 from agent_service.core.state import StepRecord
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError
 from agent_service.models.anthropic_model import Claude as Adapter
+from agent_service.models.estimates import FIRST_REPLY
 from agent_service.models.prompts.prompt import compose
 from agent_service.models.settings import ModelSettings
 from agent_service.run.ports import ModelQuestion

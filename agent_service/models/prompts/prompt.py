@@ -19,10 +19,11 @@ from functools import partial
 from typing import Any
 
 from agent_service.core.acting import call_hash
-from agent_service.core.limits import SHORTEST_REPLY, likely_prompt_tokens, min_reply_tokens, steps_taken
+from agent_service.core.limits import steps_taken
 from agent_service.core.phases import Phase
 from agent_service.core.state import MessageNote, RulingNote, RunState
 from agent_service.core.waiting import OpenCall
+from agent_service.models.estimates import SHORTEST_REPLY, likely_prompt_tokens, min_reply_tokens
 from agent_service.models.prompts import wording
 from agent_service.models.prompts.replies import reply_to, schema_hash, schema_of
 from agent_service.models.prompts.wording import canonical, is_from_person, rendered, version

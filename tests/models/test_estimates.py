@@ -1,8 +1,9 @@
 """Estimates of a model call from earlier calls."""
 
-from agent_service.core import limits
 from agent_service.core.events import ModelReplied, ModelUsage
+from agent_service.core.limits import charged
 from agent_service.core.state import RunState
+from agent_service.models import estimates
 from tests.core.cues import framing
 from tests.core.words import run_at
 
@@ -15,7 +16,7 @@ def after(*calls: tuple[int, int, int], model: str = "claude-20261021") -> RunSt
     for size, tokens, said in calls:
         usage, at = ModelUsage(input_tokens=tokens, output_tokens=said, cost_usd=0.01), state.updated_at
         reply = ModelReplied(at=at, call=1, model=model, usage=usage, decision=framing(), prompt_bytes=size)
-        state = limits.charged(state, reply)
+        state = charged(state, reply)
     return state
 
 
@@ -29,15 +30,15 @@ PROMPTS = {
 
 def test_a_prompt_has_at_most_as_many_tokens_and_a_lost_one_a_quarter_more_than_is_likely() -> None:
     for which, (state, size, most, lost) in PROMPTS.items():
-        assert limits.max_prompt_tokens(state, "claude", size) == most, which
-        assert limits.lost_prompt_tokens(state, "claude", size) == lost, which
+        assert estimates.max_prompt_tokens(state, "claude", size) == most, which
+        assert estimates.lost_prompt_tokens(state, "claude", size) == lost, which
 
 
 def test_a_prompt_is_likely_to_be_as_dense_as_the_longest() -> None:
-    assert limits.likely_prompt_tokens(after(), 8000) == 2000
-    assert limits.likely_prompt_tokens(after((9000, 3000, 100)), 6000) == 2000
+    assert estimates.likely_prompt_tokens(after(), 8000) == 2000
+    assert estimates.likely_prompt_tokens(after((9000, 3000, 100)), 6000) == 2000
 
 
 def test_a_reply_needs_room_for_half_more_than_the_longest() -> None:
     known = [after(), after((9000, 3000, 100)), after((9000, 3000, 2000), (9000, 3000, 100))]
-    assert [limits.min_reply_tokens(state) for state in known] == [3000, 1000, 3000]
+    assert [estimates.min_reply_tokens(state) for state in known] == [3000, 1000, 3000]

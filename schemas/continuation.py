@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     AliasChoices,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -28,7 +27,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from schemas.events import ToolOutput
-from schemas.fields import LONGEST_PLACE, JsonObject, Text, ToolName, not_blank, plain_rule, sound_flaws
+from schemas.fields import LONGEST_PLACE, Closed, JsonObject, Text, ToolName, not_blank, plain_rule, sound_flaws
 from schemas.markdown_form import is_form, read_form
 from schemas.values import dataclass
 
@@ -76,11 +75,7 @@ Ids = Annotated[
 ]
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True, populate_by_name=True)
-
-
-class Retrieve(_Wire):
+class Retrieve(Closed):
     """One retrieval. `profile`: the thoroughness, by a name that the retrieval tool knows."""
 
     action: Literal["retrieve"]
@@ -95,7 +90,7 @@ class Retrieve(_Wire):
         return (RetrieveTask(id="task-1", **asked),)
 
 
-class _Task(_Wire):
+class _Task(Closed):
     """A task without an id is named by its place."""
 
     model_config = ConfigDict(json_schema_extra=lambda schema: schema["required"].remove("id"))
@@ -127,7 +122,7 @@ class PluginTask(_Task):
 Task = RetrieveTask | PluginTask
 
 
-class MultiStep(_Wire):
+class MultiStep(Closed):
     """Several tasks. Independent ones run in parallel, within the agent's limits."""
 
     action: Literal["multi-step"]

@@ -16,6 +16,7 @@ from schemas import subjects
 from schemas.fields import (
     BudgetUse,
     By,
+    Closed,
     Context,
     Count,
     DoneItem,
@@ -25,7 +26,6 @@ from schemas.fields import (
     Json,
     JsonObject,
     Lenient,
-    OutboundModel,
     Round,
     Stderr,
     Task,
@@ -83,7 +83,7 @@ class AgenticStart(Wire):
     """Number of agents above this one. Raised to the parent's depth plus one if it is less."""
 
 
-class ToolRequest(OutboundModel):
+class ToolRequest(Closed):
     """The agent asks for one attempt of one step. The subject's last token is the route of the tool.
 
     `executor` names the service that offered the tool, if it has a name: any other ignores the request. `task` and
@@ -130,7 +130,7 @@ class Execution(Wire):
 class ToolError(Execution):
     """The failure of a call. `class` says what to do; `retryable`: another attempt can help."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
+    model_config = ConfigDict(populate_by_name=True)
     error_class: Text = Field(alias="class", default="tool_error", max_length=64)
     message: Text = Field(max_length=LONGEST_MESSAGE)
     retryable: bool = False
@@ -148,7 +148,7 @@ class ToolOutput(Wire):
 
     Further fields are kept, among them an executor's `job_id` and `attempts`, as in ToolError."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Json]
     artifact_path: Text | None = None
     content_type: Text | None = None
@@ -229,7 +229,7 @@ class Signal(Wire):
     by: By = None
 
 
-class WakeAccepted(OutboundModel):
+class WakeAccepted(Closed):
     """The run is durable. Accepted is not completed."""
 
     run_id: Id
@@ -237,12 +237,12 @@ class WakeAccepted(OutboundModel):
     accepted_at: Instant
 
 
-class Tally(OutboundModel):
+class Tally(Closed):
     done: int
     total: int
 
 
-class Progress(OutboundModel):
+class Progress(Closed):
     """One committed phase or step. `seq` is the number of its journal entry. A reply that serves several phases tells
     the first of them."""
 
@@ -257,13 +257,13 @@ class Progress(OutboundModel):
     trace_url: Text | None = None
 
 
-class _Lifecycle(OutboundModel):
+class _Lifecycle(Closed):
     run_id: Id
     has_callback: bool = False
     """The run's ending is to be sent to a callback; the gateway asks the agent for its address."""
 
 
-class Usage(OutboundModel):
+class Usage(Closed):
     tokens: int
     cost_usd: float | None
 
@@ -342,7 +342,7 @@ class Reopened(_Lifecycle):
     message: Text | None = None
 
 
-class Rejected(OutboundModel):
+class Rejected(Closed):
     """A message was refused and is a dead letter now. Its fields are read leniently, and may be missing."""
 
     subject: Text
@@ -359,10 +359,8 @@ class Rejected(OutboundModel):
 Payload = TypeVar("Payload", bound=BaseModel)
 
 
-class Envelope(BaseModel, Generic[Payload]):
+class Envelope(Wire, Generic[Payload]):
     """The body of a message on the bus."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     type: str
     payload: Payload

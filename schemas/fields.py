@@ -190,8 +190,8 @@ By = Annotated[Text | None, Lenient, Field(exclude_if=lambda by: by is None)]
 """The sender's own claim: recorded beside the known sender, and never trusted."""
 
 
-class OutboundModel(BaseModel):
-    """Outbound: unknown fields are refused."""
+class Closed(BaseModel):
+    """Unknown fields are refused: outbound messages, and what people and tools write in full."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True, defer_build=True)
 
@@ -200,7 +200,7 @@ Task = Annotated[TaskId | None, Field(exclude_if=operator.not_)]
 Round = Annotated[Count | None, Field(exclude_if=operator.not_)]
 
 
-class BudgetUse(OutboundModel):
+class BudgetUse(Closed):
     """Spending and limits of the run; a limit that is not set is null."""
 
     steps: int
@@ -217,7 +217,7 @@ class BudgetUse(OutboundModel):
     deadline_at: Instant
 
 
-class DoneItem(OutboundModel):
+class DoneItem(Closed):
     """`quotes`: one for each `evidence`; absent if there are none."""
 
     id: Text

@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Template
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from agent_service.core import phases
 from agent_service.core.events import ModelReplied, ModelUsage
@@ -26,7 +26,7 @@ from agent_service.models.settings import ModelSettings, ThinkingPhase
 from agent_service.run.ports import ModelCall, ModelQuestion
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict import NotYaml, parse
-from schemas.fields import validation_flaws
+from schemas.fields import Closed, validation_flaws
 
 _FREE = ModelUsage(cost_usd=0.0)
 NAMES = ("goal", "step", "tool", "artifact", "result")
@@ -41,10 +41,6 @@ SERVE: dict[str, tuple[str, ...]] = {
 """Answers allowed in each phase, besides `unusable` and `fault`. Before there is a next action a reflection can only
 escalate.
 """
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 Pattern = re.Pattern[str]
@@ -66,7 +62,7 @@ _SEEN: dict[str, Callable[[RunState], Any]] = {
 }
 
 
-class Condition(_Strict):
+class Condition(Closed):
     """All given conditions must hold. Patterns are searched; numbers are compared. `steps`: finished ones; `tool`,
     `status`, `result` (as JSON): of the newest; `feedback`: on the model's last decision; `person`: people's messages.
     """
@@ -90,7 +86,7 @@ class Condition(_Strict):
         return True
 
 
-class Fault(_Strict):
+class Fault(Closed):
     remedy: Remedy
     error_class: str
     message: str
@@ -100,7 +96,7 @@ class Fault(_Strict):
 ANSWERS = ("frame", "reflect", "verify", *NEXT, "digest", "unusable", "fault")
 
 
-class Rule(_Strict):
+class Rule(Closed):
     """Answer (exactly one field from `frame` on), with an optional `plan`, `ask` or `wait` beside it."""
 
     phase: ThinkingPhase
@@ -142,7 +138,7 @@ class Rule(_Strict):
         return [name for name in ANSWERS if getattr(self, name) is not None]
 
 
-class ScriptedModel(_Strict):
+class ScriptedModel(Closed):
     """Named list of rules, tried in order. Implements ModelProvider."""
 
     is_free: ClassVar[bool] = True

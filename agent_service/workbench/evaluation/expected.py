@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
@@ -19,6 +19,7 @@ from agent_service.run.journal import Entry
 from schemas import subjects
 from schemas.continuation import AGAIN
 from schemas.events import Envelope, ToolRequest
+from schemas.fields import Closed
 from schemas.values import dataclass
 
 HERE = Path(str(resources.files("agent_service.workbench.evaluation")))
@@ -31,10 +32,9 @@ Happening = Annotated[str, Field(pattern=f"^({'|'.join(HAPPENINGS)})$")]
 Number = Annotated[int, Field(ge=0)]
 
 
-class Strict(BaseModel):
-    """Refuses unknown fields. Exactly one of the fields in `one_of` must be given."""
+class Strict(Closed):
+    """Exactly one of the fields in `one_of` must be given."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
     one_of: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="after")

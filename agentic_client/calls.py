@@ -131,18 +131,19 @@ def token_of(token: str | None) -> str | None:
     return given
 
 
-def as_json(body: Json) -> Json:
-    for name, value in body.items():
+def as_json(given: Mapping[str, Any]) -> Json:
+    """Returns the fields that have a value. Raises Invalid for one that JSON cannot hold."""
+    for name, value in given.items():
         try:
             json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             what = "UTF-8 text" if isinstance(error, UnicodeError) else "JSON, which has no NaN"
             raise Invalid(f"{name} cannot be sent (it is not {what})", code="invalid", field=name) from error
-    return body
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def body_of(goal: str | None, options: WakeOptions | AnswerOptions) -> Json:
-    given = {name: _plain(value) for name, value in cast("Mapping[str, Any]", options).items() if value is not None}
+    given = {name: _plain(value) for name, value in cast("Mapping[str, Any]", options).items()}
     limits = {name: given.pop(name) for name in LimitOptions.__annotations__ if name in given}
     start = {} if goal is None else {"goal": goal}
     return start | given | ({"constraints": limits} if limits else {})

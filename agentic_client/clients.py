@@ -76,15 +76,17 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
     async def ask(
         self, operation: str | Operation, path: Path | None = None, body: Json | None = None, query: Query | None = None
     ) -> Json:
-        """Calls any operation of docs/API.md by its name in the OpenAPI document; `path` has its path parameters."""
+        """Calls any operation of docs/API.md by its name in the OpenAPI document; `path` has its path parameters. A
+        field of the body or the query that is None is left out."""
         one, where = BY_NAME.get(operation) if isinstance(operation, str) else operation, path or {}
         if one is None:
             raise Invalid(f"there is no operation {operation!r}: the agent's OpenAPI document lists them")
         if not one.endpoint:
             self._require_http(one.name)
+        sent = None if body is None else calls.as_json(body)
         if name := calls.ID_OF.get(one.name):
-            body = {name: f"client-{uuid4()}", **(body or {})}
-        asked = one, calls.as_json(dict(where)), calls.as_json(body) if body else body, calls.as_json(dict(query or {}))
+            sent = {name: f"client-{uuid4()}"} | (sent or {})
+        asked = one, calls.as_json(where), sent, calls.as_json(query or {})
         return calls.Answer(await self._retrying(lambda: self._transport.ask(*asked), where.get("run_id")))
 
     def _require_http(self, operation: str) -> HttpTransport:
@@ -174,8 +176,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
 
     async def cancel(self, run: RunRef, *, reason: str | None = None) -> Status:
         """Cancels the run. Repeating it changes nothing; a run that has ended otherwise is a Conflict."""
-        reply = await self.ask("cancel_run", path_of(run), {"reason": reason} if reason else {})
-        return cast("Status", reply["status"])
+        return await self._send(run, "cancel_run", {"reason": reason or None})
 
     async def files(self, run: RunRef) -> tuple[File, ...]:
         """Lists the files of the run's folder: its current pages and its artifacts."""
@@ -191,8 +192,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         return await self._retrying(lambda: content(calls.filled(BY_NAME["download_file"], where)), where["run_id"])
 
     async def _send(self, run: RunRef, operation: str, body: Json) -> Status:
-        given = {name: value for name, value in body.items() if value is not None}
-        reply = await self.ask(operation, path_of(run), given)
+        reply = await self.ask(operation, path_of(run), body)
         return cast("Status", reply["status"])
 
     def _check_open(self) -> None:

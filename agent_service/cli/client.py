@@ -22,7 +22,6 @@ from groundwork.service.secret import is_loopback, url_host, without_login
 from schemas.operations import BY_NAME
 
 MAX_RETRY_S = 300.0
-DEFAULT_URL = "http://127.0.0.1:8700"
 NAME_IT = "correct it, or give the agent's address with --url"
 
 Json = dict[str, Any]
@@ -100,11 +99,7 @@ class AgentClient(Client):
     ) -> Json:
         """Calls an operation, about the run where its path has one."""
         run = {"run_id": self.run_id} if "{run_id}" in BY_NAME[operation].path else {}
-        return self.ask(operation, {**run, **(path or {})}, body, not_none(**query))
-
-
-def not_none(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+        return self.ask(operation, {**run, **(path or {})}, body, query)
 
 
 def _report_absence(error: AgenticError | None) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 import typer
 
 from agent_service.cli import output, render
-from agent_service.cli.client import AgentClient, Json, not_none
+from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.options import DRY_RUN, NONE, REASON, Values, agent_command, run_command
 from agent_service.cli.output import Output
 from agent_service.history.text import ask_lines
@@ -54,7 +54,7 @@ def answer(
     outcomes = [name for name, is_said in {"ran": ran, "did_not_run": did_not_run, "look": look}.items() if is_said]
     if len(outcomes) > 1 or not (text or outcomes):
         raise NotDone("give the TEXT of the answer, or one of --ran, --did-not-run and --look", Exit.USAGE)
-    body = not_none(answer=text, outcome=next(iter(outcomes), None), constraints=limits or None, **asked)
+    body = {"answer": text, "outcome": next(iter(outcomes), None), "constraints": limits or None, **asked}
     return _with_status(agent.call("answer_run", body), "has the answer")
 
 
@@ -76,7 +76,7 @@ def _decide(agent: AgentClient, decision: str, ruling: Json) -> Output:
         if asks is None or asks["kind"] != "approval":
             text = f"{agent.run_id} waits for no approval: `agentic why {agent.run_id}` tells what it waits for"
             raise NotDone(text, Exit.REFUSED, {"code": "not_heard", "run_id": agent.run_id})
-        ruling = not_none(arguments_hash=asks["arguments_hash"], step=asks["step"]) | ruling
+        ruling = {"arguments_hash": asks["arguments_hash"], "step": asks["step"], **ruling}
         if not agent.as_json:
             output.draw(render.table(ask_lines(output.safe(asks))))
     reply = agent.call("rule_on_run", {**ruling, "decision": decision})
@@ -98,7 +98,7 @@ def signal(
     """To answer what a run asks for, use `agentic approve`, `reject` and `answer`."""
     if (kind == "message" and not message) or (kind == "raise_budget" and not limits):
         raise typer.BadParameter("message needs a --message, and raise_budget a limit such as --max-steps 15")
-    reply = agent.call("signal_run", not_none(kind=kind, message=message, constraints=limits or None))
+    reply = agent.call("signal_run", {"kind": kind, "message": message, "constraints": limits or None})
     return _with_status(reply, "has the signal")
 
 
@@ -109,7 +109,7 @@ def _with_status(reply: Json, what: str) -> Output:
 
 @run_command(commands, "agentic cancel --reason 'no longer needed' RUN")
 def cancel(agent: AgentClient, reason: str | None = REASON) -> Output:
-    return Output(agent.call("cancel_run", not_none(reason=reason)), f"{agent.run_id} is cancelled")
+    return Output(agent.call("cancel_run", {"reason": reason}), f"{agent.run_id} is cancelled")
 
 
 @run_command(commands, "agentic dismiss RUN")
@@ -126,7 +126,7 @@ def stop_all(agent: AgentClient, reason: str | None = REASON, dry_run: bool = DR
         counts = agent.call("count_runs")["by_status"]
         text = "would stop {running} running and {queued} queued runs, and refuse new ones".format_map(counts)
         return Output({"dry_run": True, **counts}, text)
-    reply = agent.call("stop_all", not_none(reason=reason))
+    reply = agent.call("stop_all", {"reason": reason})
     return Output(
         reply, f"everything is stopped since {reply['since'][:19]}Z, by {reply['by']}; `agentic go-on` resumes it"
     )

@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.client import AgentClient, not_done, not_none
+from agent_service.cli.client import AgentClient, not_done
 from agent_service.history.text import one_line, rfc3339
 from agentic_client.errors import AgenticError
 from groundwork.service import program
@@ -209,7 +209,8 @@ def _register(
     @wraps(function)
     def called(**values: Any) -> None:
         for name, options in here.items():
-            values[name] = not_none(**{each: values.pop(each) for each in options})
+            given = {each: values.pop(each) for each in options}
+            values[name] = {each: value for each, value in given.items() if value is not None}
         call(**values)
 
     annotations = {one.name: one.annotation for one in listed}

@@ -6,7 +6,7 @@ from functools import partial
 import typer
 
 from agent_service.cli import output, render, run_display
-from agent_service.cli.client import AgentClient, Json, not_none
+from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.options import NONE, RUN_OR_ALL, WATCH, Values, agent_command, run_command
 from agent_service.cli.output import Output
 from agentic_client.errors import NotAllowed, TryAgain
@@ -56,7 +56,7 @@ def wake(agent: AgentClient, goal: str = GOAL, limits: Values = NONE, order: Val
 def _wake(agent: AgentClient, goal: str, limits: Values, order: Values) -> Json:
     wake_id = order.get("wake_id", f"cli-{os.urandom(8).hex()}")
     background = _json_object(order.get("context"))
-    body = not_none(**order | {"goal": goal, "constraints": limits or None, "wake_id": wake_id, "context": background})
+    body = order | {"goal": goal, "constraints": limits or None, "wake_id": wake_id, "context": background}
     try:
         return agent.call("wake", body)
     except TryAgain as error:

@@ -20,7 +20,6 @@ from rich.text import Text
 
 from agent_service import settings
 from agent_service.cli import output
-from agent_service.cli.client import DEFAULT_URL
 from agent_service.cli.options import AS_JSON, CONFIG, invocation
 from agent_service.core.phases import Phase
 from agent_service.history.log_line import FOR_MACHINES
@@ -29,6 +28,8 @@ from agent_service.models.settings import KEYS
 from agent_service.workbench.dev import OUTBOX, POLL_S, DevStack, Service, in_background, stack
 from agent_service.workbench.dev_settings import PLUGINS, DevOptions, names_a_model
 from agentic_client import AsyncClient, Run
+from agentic_client.calls import HERE
+from agentic_client.views import FINAL
 from groundwork.service import json_log
 from groundwork.service.commands import examples, option
 from groundwork.service.config_file import nearby
@@ -40,7 +41,6 @@ from groundwork.service.serving import cancelled_by_signals
 
 LOG_POLL_S = 0.2
 MAX_PORT = 65535
-ENDED = ("done", "escalated", "failed", "cancelled")
 SHOWN_EVENTS = frozenset({"WakeAccepted", "ToolReturned", "other tools are on offer"})
 """Events and messages to show besides ends of runs and warnings."""
 HIDDEN_FIELDS = FOR_MACHINES | {"state_transition", "step", "tool", "call", "attempt", "job_id", "exit_code"}
@@ -132,7 +132,7 @@ def display_line(written: str) -> Text | None:
     try:
         fields = json.loads(written)
         is_notable = fields["level"] != "INFO"
-        is_end = str(fields.get("state_transition")).endswith(ENDED)
+        is_end = str(fields.get("state_transition")).endswith(tuple(FINAL))
         if not is_notable and not is_end and SHOWN_EVENTS.isdisjoint((fields.get("event"), fields["msg"])):
             return None
         return Text(visible(json_log.as_text(fields, aside=HIDDEN_FIELDS)), style="yellow" if is_notable else "")
@@ -170,7 +170,7 @@ def _announce(made: DevStack, as_json: bool) -> None:
     killing = f"\nkill -9 {made.agent.pid} kills the agent: it is started again, and its runs go on. "
     lines.append(Text(f"{killing}Ctrl-C stops everything.", style="dim"))
     output.draw(Panel(Text("\n").join(lines), title="agentic dev", title_align="left", expand=False))
-    agentic, at = invocation(), "" if url == DEFAULT_URL else f"--url {url} "
+    agentic, at = invocation(), "" if url == HERE else f"--url {url} "
     to_try = (
         f"{agentic} run {at}--watch 'show me how this works'",
         f"{agentic} doctor --config {shlex.quote(config)}",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.cli.client import DEFAULT_URL, AgentClient, agent_address, reader_config
+from agent_service.cli.client import AgentClient, agent_address, reader_config
+from agentic_client.calls import HERE
 from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit
 from schemas.bounded import LARGEST_JSON
@@ -126,8 +127,8 @@ SAYS = "as agent.http of agentic.yaml says"
 NAMED = {
     "agent: {http: {port: 9000}}": ("http://127.0.0.1:9000", SAYS),
     "agent: {http: {host: '::', port: '${PORT:-9001}'}}": ("http://[::1]:9001", SAYS),
-    "agent: {http: {host: 0.0.0.0}}": (DEFAULT_URL, SAYS),
-    "agent: {turns: 2}": (DEFAULT_URL, "the default"),
+    "agent: {http: {host: 0.0.0.0}}": (HERE, SAYS),
+    "agent: {turns: 2}": (HERE, "the default"),
 }
 NAMES_NONE = {
     "agent: {http: {port: 0}}": "agent.http.port is no port",

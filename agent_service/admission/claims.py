@@ -23,8 +23,8 @@ class ClaimStore(Protocol):
     async def look(self, limit: str) -> tuple[Amounts, int]:
         """Claimed amounts by name, and the value's sequence. Raises TryAgain."""
 
-    async def swap(self, limit: str, taken: Amounts, after: int) -> int | None:
-        """The new sequence; None if another process has changed the value since. Raises TryAgain."""
+    async def swap(self, limit: str, taken: Amounts, after: int) -> bool:
+        """False if another process has changed the value since. Raises TryAgain."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +36,6 @@ class Claims:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _me: str = field(init=False, default_factory=lambda: token_hex(6))
     _number: int = field(init=False, default=0)
-    _known: dict[str, tuple[Amounts, int]] = field(init=False, default_factory=dict)
     _seen: dict[str, float] = field(init=False, default_factory=dict)
     """First sight of each claim, by name."""
 
@@ -49,21 +48,15 @@ class Claims:
         """False if too little is `left`, by all known entries and the own claims."""
         if self.values is None:
             return True
-        cached = self._known.pop(limit, None)
-        known, seq = cached or await self.values.look(limit)
         while True:
+            known, seq = await self.values.look(limit)
             late = self._late(known)
             others = sum(taken for name, taken in late.items() if not name.startswith(self._me))
-            if amount + others <= left:
-                self._number += 1
-                taken = {**late, f"{self._me}.{self._number}": amount}
-                if (swapped := await self.values.swap(limit, taken, seq)) is not None:
-                    self._known[limit] = taken, swapped
-                    return True
-            elif cached is None:
+            if amount + others > left:
                 return False
-            cached = None
-            known, seq = await self.values.look(limit)
+            self._number += 1
+            if await self.values.swap(limit, {**late, f"{self._me}.{self._number}": amount}, seq):
+                return True
 
     def _late(self, known: Amounts) -> Amounts:
         now = self.now()

@@ -111,8 +111,6 @@ class Quotas:
     _minutes: dict[str, Bucket] = field(init=False, default_factory=dict)
     _open: Counter[str] = field(init=False, default_factory=Counter)
     _entering: Counter[str] = field(init=False, default_factory=Counter)
-    _arrived: Counter[str] = field(init=False, default_factory=Counter)
-    """Entering runs that are already counted as open."""
 
     def __post_init__(self) -> None:
         self.sent = DaySums(self.spending.clock)
@@ -140,14 +138,12 @@ class Quotas:
             yield
         finally:
             self._entering[caller] -= 1
-            self._arrived[caller] -= self._arrived[caller] > 0
 
     def committed(self, change: Commit) -> None:
         caller = change.state.brief.caller
         self._open[caller] += change.opened
         if change.before is None:
             self.sent.by_caller[caller] += len(change.entry.event.encode())
-            self._arrived[caller] += 1
 
     def remote_commit(self, row: RunRow) -> None:
         if not row.opened:
@@ -166,7 +162,7 @@ class Quotas:
         return minute.left(now)
 
     def _places_left(self, caller: str, most: int) -> float:
-        runs = self._open[caller] + self._entering[caller] - self._arrived[caller]
+        runs = self._open[caller] + self._entering[caller]
         if runs >= most:
             raise OverQuota(f"{caller} has {runs} runs that have not ended", "open_runs", OPEN_RETRY_S)
         return most - runs

@@ -121,9 +121,9 @@ class NatsClaimStore:
         except ValidationError:  # an unreadable value claims nothing
             return {}, found.seq
 
-    async def swap(self, limit: str, taken: Amounts, after: int) -> int | None:
+    async def swap(self, limit: str, taken: Amounts, after: int) -> bool:
         body = _AMOUNTS.dump_json(dict(taken))
-        return await replace_value(self._link, subjects.LEASE_BUCKET, _key_of(limit), body, after=after)
+        return await replace_value(self._link, subjects.LEASE_BUCKET, _key_of(limit), body, after=after) is not None
 
 
 _AMOUNTS = TypeAdapter(dict[str, float], config=ConfigDict(defer_build=True))

@@ -86,12 +86,12 @@ class MemoryValues:
         await self._time.sleep(VALUE_S)
         return self._values.get(limit, ({}, 0))
 
-    async def swap(self, limit: str, taken: Amounts, after: int) -> int | None:
+    async def swap(self, limit: str, taken: Amounts, after: int) -> bool:
         await self._time.sleep(VALUE_S)
         if self._values.get(limit, ({}, 0))[1] != after:
-            return None
+            return False
         self._values[limit] = taken, after + 1
-        return after + 1
+        return True
 
 
 class Fleet(VirtualTime):

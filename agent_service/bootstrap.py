@@ -106,7 +106,8 @@ class Agent:
         if settings.shared:
             self.cluster = loaded("agent_service.cluster:Cluster")(self, store, background)
         link.repeats = self.metrics.incoming
-        self.receiving = NatsIntake(link, self.recovery, slots=settings.turns, turns=self.cluster)
+        turns = self.cluster.receive if self.cluster else None
+        self.receiving = NatsIntake(link, self.recovery, slots=settings.turns, turns=turns)
         self.draining = Draining(
             kill_switch=self.kill_switch,
             background=background,

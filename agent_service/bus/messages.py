@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from nats.aio.msg import Msg
 
@@ -59,8 +59,7 @@ STREAMS = {name: stream for name, (stream, _) in (subjects.CONSUMERS | subjects.
 log = logging.getLogger(__name__)
 
 
-class MessageHandler(Protocol):
-    def receive(self, arrival: InboundMessage) -> Awaitable[None]: ...
+Receiver = Callable[[InboundMessage], Awaitable[None]]
 
 
 class NatsIntake:
@@ -70,9 +69,9 @@ class NatsIntake:
         recovery: Recovery,
         *,
         slots: int,
-        turns: MessageHandler | None,
+        turns: Receiver | None,
     ) -> None:
-        """`turns` handles queued turns; None unless several agents share the store."""
+        """`turns` receives queued turns; None unless several agents share the store."""
         self._link = link
         self._shared = turns is not None
         self._recovery, recovery.hearing = recovery, self
@@ -82,12 +81,12 @@ class NatsIntake:
         self._running: asyncio.Task[None] | None = None
         self.people_heard = asyncio.Event()
         """Set when the signals and cancels that waited at the start are in hand."""
-        handlers: dict[str, MessageHandler] = dict.fromkeys(subjects.AGENT_CONSUMERS, recovery.intake)
-        handlers[subjects.DURABLE_CHILDREN] = recovery.children
+        receivers: dict[str, Receiver] = dict.fromkeys(subjects.AGENT_CONSUMERS, recovery.intake.receive)
+        receivers[subjects.DURABLE_CHILDREN] = recovery.children.receive
         if turns:
-            handlers[subjects.DURABLE_TURNS] = turns
+            receivers[subjects.DURABLE_TURNS] = turns
         of_turns = dict.fromkeys((subjects.DURABLE_LOOP, subjects.DURABLE_TURNS), slots)
-        self._loops = {name: self._loop(name, handlers[name], of_turns.get(name, SLOTS)) for name in handlers}
+        self._loops = {name: self._loop(name, receivers[name], of_turns.get(name, SLOTS)) for name in receivers}
 
     @property
     def trouble(self) -> str:
@@ -168,14 +167,14 @@ class NatsIntake:
         """Raises TryAgain and BusRefused."""
         return await self._link.ask_jetstream(f"CONSUMER.INFO.{STREAMS[durable]}.{durable}")
 
-    def _loop(self, durable: str, handler: MessageHandler, slots: int) -> PullLoop:
+    def _loop(self, durable: str, receive: Receiver, slots: int) -> PullLoop:
         controls = durable == subjects.DURABLE_CONTROL
         letters = subjects.DEAD_LETTERS_CONTROL if controls else subjects.DEAD_LETTERS_LOOP
-        handle = partial(self._handle, durable, handler)
+        handle = partial(self._handle, durable, receive)
         dead_letters = letters, self._reject
         return PullLoop(self._link, STREAMS[durable], durable, handle, dead_letters=dead_letters, slots=slots)
 
-    async def _handle(self, durable: str, handler: MessageHandler, delivery: Delivery) -> None:
+    async def _handle(self, durable: str, receive: Receiver, delivery: Delivery) -> None:
         """Raises TryAgain and GiveUp."""
         if delivery.subject == subjects.TOOL_RESULT:
             self._dropped.remember(delivery)
@@ -193,7 +192,7 @@ class NatsIntake:
         raised: BaseException | None = None
         try:
             try:
-                await handler.receive(arrival)
+                await receive(arrival)
             except UnknownRun as error:
                 await self._wait_for_run(error, delivery)
             except Damaged as error:

@@ -15,9 +15,8 @@ import anthropic
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import ModelRefusal, Phase
 from agent_service.core.state import RunState
-from agent_service.models.call import LanguageModel
+from agent_service.models.call import LanguageModel, Reply, Request, count
 from agent_service.models.prompts.prompt import Prompt
-from agent_service.models.reply import Reply, Request, count
 from agent_service.models.settings import ModelSettings
 from agent_service.models.transport import check_transport, client_options, signed_options
 from agent_service.run.ports import ModelQuestion

@@ -5,29 +5,36 @@ first prompt of a run is estimated by its bytes, later ones by the provider's co
 end.
 """
 
+import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 import httpx2
 
 from agent_service.core.events import ModelReplied, ModelUsage, Provenance
+from agent_service.core.phases import ModelRefusal
 from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError
 from agent_service.models import transport
-from agent_service.models.estimates import lost_prompt_tokens, max_prompt_tokens, min_reply_tokens
+from agent_service.models.estimates import (
+    USUAL_BYTES_PER_TOKEN,
+    lost_prompt_tokens,
+    max_prompt_tokens,
+    min_reply_tokens,
+)
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.validation import Read, read, read_cut
-from agent_service.models.reply import Reply, Request, bytes_of, usage_so_far
 from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
 from agent_service.run.ports import ModelCall, ModelQuestion
 from groundwork.service.program import loaded
 from groundwork.service.secret import masked
-from schemas.values import replace
+from schemas.values import dataclass, replace
 
 GRAMMAR_TOO_LARGE = "compiled grammar is too large"
 """Anthropic's message, with 400, for a schema that it cannot enforce."""
@@ -37,6 +44,84 @@ MOST_BYTES_PER_TOKEN = 32
 """A longer reply is cut here: a server that knows no limit would go on for ever."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`reply_tokens`: upper bound, thinking included."""
+
+    question: ModelQuestion
+    prompt: Prompt
+    model: str
+    reserve: CallReserve
+
+    @property
+    def reply_tokens(self) -> int:
+        return self.reserve.reply_tokens
+
+    @property
+    def grammar(self) -> tuple[str, str]:
+        """Names the grammar that the provider makes of the schema."""
+        return self.model, self.prompt.schema_hash
+
+
+@dataclass(slots=True, kw_only=True)
+class Reply:
+    """Reply so far. `answered`: the provider took the request. `texts`: without thinking. `shown`: bytes of text and
+    visible thinking. `hidden`: thinking is in progress unseen. `usage`: None if the provider sends none. `cached_1h`:
+    tokens written to a cache of one hour. `stop_reason`: empty until the end. `message`: Anthropic's other fields.
+    """
+
+    answered: bool = False
+    id: str = ""
+    model: str = ""
+    texts: list[str] = field(default_factory=list)
+    shown: int = 0
+    hidden: bool = False
+    stop_reason: str = ""
+    usage: ModelUsage | None = None
+    cached_1h: int = 0
+    refusal: ModelRefusal | None = None
+    cache_miss: str = ""
+    message: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    def add_text(self, text: str) -> None:
+        self.texts.append(text)
+        self.add_thinking(text)
+
+    def add_thinking(self, text: str) -> None:
+        self.shown += len(text.encode("utf-8", "replace"))
+
+    def check(self) -> None:
+        """Raises ValueError for an incomplete reply."""
+        for name in ("id", "model", "stop_reason"):
+            if not getattr(self, name) or not isinstance(getattr(self, name), str):
+                raise ValueError(f"it is no complete reply: {name}")
+
+
+def count(usage: Any, name: str, missing: int | None = None) -> int:
+    """A number of tokens. Raises ValueError if it is none."""
+    found = usage.get(name) if isinstance(usage, Mapping) else None
+    found = missing if found is None else found
+    if not isinstance(found, int) or found < 0:
+        raise ValueError(f"it is no complete reply: usage.{name}")
+    return found
+
+
+def bytes_of(prompt: Prompt) -> int:
+    return prompt.size() + len(json.dumps(prompt.schema))
+
+
+def usage_so_far(reply: Reply, request: Request) -> ModelUsage:
+    """Usage of a call; estimated where the provider sends none."""
+    state, model = request.question.state, request.model
+    used = reply.usage or ModelUsage(input_tokens=lost_prompt_tokens(state, model, bytes_of(request.prompt)))
+    hidden = min(request.reply_tokens, min_reply_tokens(state)) if reply.hidden else 0
+    return replace(used, output_tokens=max(used.output_tokens, reply.shown // USUAL_BYTES_PER_TOKEN, hidden))
 
 
 class LanguageModel(ABC):

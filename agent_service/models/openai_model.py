@@ -15,9 +15,8 @@ import openai
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import ModelRefusal
-from agent_service.models.call import LanguageModel
+from agent_service.models.call import LanguageModel, Reply, Request, count
 from agent_service.models.prompts.prompt import Prompt
-from agent_service.models.reply import Reply, Request, count
 from agent_service.models.settings import ModelSettings
 from agent_service.models.transport import check_transport, signed_options
 

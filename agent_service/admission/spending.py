@@ -11,13 +11,13 @@ from dataclasses import field
 from datetime import date, datetime, time, timedelta
 from functools import partial
 
-from agent_service.admission.callers import UNBOUNDED, QuotaSettings
 from agent_service.admission.claims import LOCAL, Claims
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.run.journal import Commit
 from agent_service.run.ports import Clock, ReservedFunds
+from agent_service.settings import UNBOUNDED, QuotaSettings
 from agent_service.store.messages import RunRow
 from schemas.values import dataclass
 

@@ -34,7 +34,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
-from agent_service.admission.callers import ApiSettings, token_caller
 from agent_service.api import requests
 from agent_service.api.errors import IDEMPOTENCY_KEY, MEDIA_TYPE, REFUSED, ApiError, Code, broken, refusal_of, unfit
 from agent_service.api.feed import LAST_EVENT_ID, EventStream, StreamSlots
@@ -43,7 +42,7 @@ from agent_service.api.openapi import Documents
 from agent_service.api.requests import EVERY_SCOPE, MAX_BODY_BYTES, Caller, LongPoll, check_scopes, misfits
 from agent_service.run.children import WAKE_PREFIX
 from agent_service.run.intake import id_of
-from agent_service.settings import AgentSettings
+from agent_service.settings import AgentSettings, ApiSettings, token_caller
 from agent_service.trust import identity
 from groundwork.http import PROBES, BodyReader, BodyRefused, host, os_user, single_header
 from groundwork.telemetry.metrics import OTHER, Histogram, Instruments

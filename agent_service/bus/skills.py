@@ -17,13 +17,12 @@ from nats.aio.msg import Msg
 from pydantic import Field, JsonValue, ValidationError
 
 from agent_service.settings import AgentSettings
-from agent_service.trust.oversight import Oversight
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import monotonic, set_within
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
-from schemas.catalog import UNNAMED, Catalog, ToolOffer
+from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.fields import ToolName, Wire, validation_flaws
 from schemas.values import dataclass, replace
 
@@ -134,7 +133,7 @@ class NatsSkills:
     def __init__(self, link: NatsLink, settings: AgentSettings, *, fresh_s: float = FRESH_S) -> None:
         """The agent's own offers hide others of that name."""
         self._link = link
-        self._rules, self._oversight = settings.tool_rules, settings.oversight()
+        self._settings, self._rules = settings, settings.tool_rules
         self._fresh_s = fresh_s
         self._own = {offer.name: offer for offer in settings.own_tools()}
         self._declared = offers_of(UNNAMED, self._rules.declared)
@@ -166,7 +165,7 @@ class NatsSkills:
     @property
     def all_problems(self) -> tuple[str, ...]:
         every = (offer.name for answer in self._answers.values() for offer in answer.offers)
-        named = unoffered(self._catalog.tools, self._rules.only, self._oversight, [*every]) if self._answers else ()
+        named = unoffered(self._settings, self._catalog.tools, [*every]) if self._answers else ()
         return (*self.problems, *(f"{setting}, which no executor offers" for setting in named))
 
     def _is_stale(self) -> bool:
@@ -224,18 +223,53 @@ class NatsSkills:
         for problem in set(problems).difference(self.problems):
             log.warning("a tool offer is left out", extra={"why": problem})
         self.problems = problems
-        self._catalog = Catalog(tools=tuple(map(self._oversight.over, {**self._offers, **self._own}.values())))
+        self._catalog = Catalog(
+            tools=tuple(ruled(self._settings, one) for one in {**self._offers, **self._own}.values())
+        )
 
 
-def unoffered(
-    offers: Collection[ToolOffer], allow: tuple[str, ...] | None, oversight: Oversight, offered: Collection[str] = ()
-) -> tuple[str, ...]:
-    """Settings that name tools without an offer. `offered`: offered names, allowed or not, for suggestions."""
-    usable, allowed = {offer.name for offer in offers}, set(allow or ())
+# The operator's rules
+
+
+def ruled(settings: AgentSettings, offer: ToolOffer) -> ToolOffer:
+    """The offer under `approve`, `untrusted` and `trusted`; a rule of a command goes before that of its tool."""
+    changed: dict[str, object] = {}
+    commands = tuple(_ruled(settings, offer.name, command) for command in offer.commands)
+    if commands != offer.commands:
+        changed["commands"] = commands
+    if offer.name in (*settings.untrusted, *settings.trusted):
+        changed["output"] = "untrusted" if offer.name in settings.untrusted else "trusted"
+    return offer.model_copy(update=changed) if changed else offer
+
+
+def _ruled(settings: AgentSettings, tool: str, command: ToolCommand) -> ToolCommand:
+    name = f"{tool}.{command.name}"
+    rule = settings.approve.get(name) or settings.approve.get(tool)
+    changed: dict[str, object] = {"approve": rule} if rule else {}
+    if tool in settings.untrusted:
+        changed |= {"output": "untrusted"} if command.output else {}  # an executor does not overrule it
+    elif name in settings.trusted:
+        changed["output"] = "trusted"
+    return command.model_copy(update=changed) if changed else command
+
+
+def undeclared(offers: Iterable[ToolOffer]) -> tuple[str, ...]:
+    """Tools whose results are untrusted only because their output is not declared."""
+    silent = (offer for offer in offers if offer.output is None)
+    return tuple(sorted(offer.name for offer in silent if any(command.output is None for command in offer.commands)))
+
+
+def unoffered(settings: AgentSettings, offers: Collection[ToolOffer], offered: Collection[str]) -> tuple[str, ...]:
+    """Settings that name tools without an offer, most likely misspelt. `offered`: offered names, allowed or not, for
+    suggestions."""
+    usable, allowed = {offer.name for offer in offers}, set(settings.tool_rules.only or ())
     left = sorted({*offered, *usable} - allowed)
     near = {name: get_close_matches(name, left, n=1, cutoff=ALIKE) for name in sorted(allowed - usable)}
+    commands = {f"{offer.name}.{command.name}" for offer in offers for command in offer.commands}
     missing = {
         "agent.tools": [f"{name} (did you mean {found[0]}?)" if found else name for name, found in near.items()],
-        "agent.approve, agent.untrusted or agent.trusted": oversight.unknown(offers),
+        "agent.approve, agent.untrusted or agent.trusted": sorted(
+            {*settings.approve, *settings.untrusted, *settings.trusted} - commands - usable
+        ),
     }
     return tuple(f"{setting} names {', '.join(names)}" for setting, names in missing.items() if names)

@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from agent_service.admission.callers import BUS
 from agent_service.admission.limits import Capacity, LimitPolicy, Quotas, limit_policy
 from agent_service.core import events
 from agent_service.core.brief import Brief, Parent
@@ -30,7 +29,7 @@ from agent_service.run.human_tasks import remedy
 from agent_service.run.inbound import InboundMessage, InvalidMessage, UnknownRun
 from agent_service.run.ports import Skills
 from agent_service.run.turn import Turns
-from agent_service.settings import AgentSettings
+from agent_service.settings import BUS, AgentSettings
 from agent_service.trust import identity
 from groundwork.telemetry.span import context_of
 from schemas import catalog, keys, subjects

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_service.admission.callers import TokenSettings
+from agent_service.settings import TokenSettings
 from ductile_gateway.installation.configuration import Generation, read_config
 from ductile_gateway.installation.rendering import Options, render, template_values
 from ductile_gateway.settings import GatewaySettings

@@ -19,7 +19,6 @@ from fastapi.routing import APIRoute
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 
-from agent_service.admission.callers import ApiSettings, TokenSettings
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.spending import Spending
 from agent_service.api.feed import Feed
@@ -45,7 +44,7 @@ from agent_service.run.model_calls import ModelCaller
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import ModelCall, ModelQuestion
 from agent_service.run.turn import Turns
-from agent_service.settings import AgentSettings
+from agent_service.settings import AgentSettings, ApiSettings, TokenSettings
 from agent_service.store.runs import RunStore
 from agent_service.trust.proofs import Signing
 from agent_service.views.why import MessageLocation

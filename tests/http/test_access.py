@@ -7,9 +7,8 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from agent_service.admission.callers import ApiSettings, TokenSettings
 from agent_service.app import serve
-from agent_service.settings import AgentSettings, load
+from agent_service.settings import AgentSettings, ApiSettings, TokenSettings, load
 from groundwork.service.errors import Misconfigured
 from schemas.operations import OPERATIONS
 from tests.http import wire

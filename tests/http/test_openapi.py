@@ -8,13 +8,12 @@ import jsonschema_rs
 import pytest
 from pydantic import BaseModel
 
-from agent_service.admission.callers import ApiSettings
 from agent_service.api.errors import MEDIA_TYPE, Code
 from agent_service.api.http import create_app
 from agent_service.api.micro import serve_on_bus
 from agent_service.api.openapi import Json
 from agent_service.api.requests import Caller, Nothing
-from agent_service.settings import AgentSettings
+from agent_service.settings import AgentSettings, ApiSettings
 from agent_service.workbench.embedded_nats import EmbeddedNats
 from agentic_client import AsyncClient, NotAllowed
 from groundwork.nats.link import NatsLink

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from agent_service.admission.callers import QuotaSettings, TokenSettings
 from agent_service.api.errors import ApiError, Code
 from agent_service.core.events import SignalReceived
+from agent_service.settings import QuotaSettings, TokenSettings
 from groundwork.service.errors import TryAgain
 from tests.http.house import House, known_token, open_house, secret, with_a_question
 from tests.kit.runs import whole_run

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from agent_service.admission.callers import QuotaSettings
 from agent_service.admission.claims import Amounts, Claims
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
@@ -25,6 +24,7 @@ from agent_service.core.waiting import CallReserve
 from agent_service.errors import ModelError, OverQuota
 from agent_service.run.journal import Commit
 from agent_service.run.ports import ReservedFunds
+from agent_service.settings import QuotaSettings
 from agent_service.store.messages import RemoteCommit, RunRow
 from agent_service.store.runs import RunStore
 from groundwork.nats.link import NatsLink

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from agent_service.admission.callers import QuotaSettings
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
@@ -20,6 +19,7 @@ from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import KillSwitch
 from agent_service.run.model_calls import ModelCaller, flaws_of_arguments
 from agent_service.run.ports import ModelCall, ModelQuestion
+from agent_service.settings import QuotaSettings
 from tests.core.cues import FETCH, POST, frames, framing, plan, queued, reserves, signal, started
 from tests.core.script import NOON, Script
 from tests.core.words import run_at

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from agent_service.admission.limits import LimitPolicy, limit_policy
-from agent_service.bus.skills import ExecutorOffers, NatsSkills, merge, read_answer
+from agent_service.bus.skills import ExecutorOffers, NatsSkills, merge, read_answer, ruled, undeclared, unoffered
 from agent_service.errors import LimitRefused
 from agent_service.settings import AgentSettings, LimitSettings, ToolsSettings, load
-from agent_service.trust.oversight import Oversight, undeclared
 from ductile_gateway.bus.incoming import answer_catalog, serve_endpoints
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
@@ -107,14 +106,14 @@ LIST = MAIL.commands[1]
 @pytest.mark.parametrize(
     ("says", "approve", "output", "of_list"),
     [
-        (Oversight(approve={"mail": "untrusted", "mail.send": "always"}), ("always", "untrusted"), None, None),
-        (Oversight(approve={"mail.list": "always", "other": "always"}), ("never", "always"), None, None),
-        (Oversight(approve={"other": "always"}, untrusted=frozenset({"other"})), ("never", LIST.approve), None, None),
-        (Oversight(untrusted=frozenset({"mail"})), ("never", LIST.approve), "untrusted", None),
-        (Oversight(trusted=frozenset({"mail"})), ("never", LIST.approve), "trusted", None),
-        (Oversight(trusted=frozenset({"mail.list"})), ("never", LIST.approve), None, "trusted"),
+        (AgentSettings(approve={"mail": "untrusted", "mail.send": "always"}), ("always", "untrusted"), None, None),
+        (AgentSettings(approve={"mail.list": "always", "other": "always"}), ("never", "always"), None, None),
+        (AgentSettings(approve={"other": "always"}, untrusted=("other",)), ("never", LIST.approve), None, None),
+        (AgentSettings(untrusted=("mail",)), ("never", LIST.approve), "untrusted", None),
+        (AgentSettings(trusted=("mail",)), ("never", LIST.approve), "trusted", None),
+        (AgentSettings(trusted=("mail.list",)), ("never", LIST.approve), None, "trusted"),
         (
-            Oversight(trusted=frozenset({"mail"}), untrusted=frozenset({"mail"})),
+            AgentSettings(trusted=("mail",), untrusted=("mail",)),
             ("never", LIST.approve),
             "untrusted",
             None,
@@ -122,22 +121,24 @@ LIST = MAIL.commands[1]
     ],
 )
 def test_the_word_of_the_operator_comes_before_the_offer_and_that_on_a_command_before_that_on_its_tool(
-    says: Oversight, approve: tuple[str | None, ...], output: str | None, of_list: str | None
+    says: AgentSettings, approve: tuple[str | None, ...], output: str | None, of_list: str | None
 ) -> None:
-    ruled = says.over(MAIL)
-    assert tuple(command.approve for command in ruled.commands) == approve
-    assert (ruled.output, [command.output for command in ruled.commands]) == (output, [None, of_list])
-    assert undeclared([ruled]) == (() if output else ("mail",))
+    offer = ruled(says, MAIL)
+    assert tuple(command.approve for command in offer.commands) == approve
+    assert (offer.output, [command.output for command in offer.commands]) == (output, [None, of_list])
+    assert undeclared([offer]) == (() if output else ("mail",))
 
 
 def test_a_command_that_calls_its_output_trusted_does_not_overrule_the_operator() -> None:
     trusting = MAIL.model_copy(update={"commands": (LIST.model_copy(update={"output": "trusted"}),)})
-    assert Oversight(untrusted=frozenset({"mail"})).over(trusting).commands[0].output == "untrusted"
-    assert Oversight().over(trusting).commands[0].output == "trusted"
+    assert ruled(AgentSettings(untrusted=("mail",)), trusting).commands[0].output == "untrusted"
+    assert ruled(AgentSettings(), trusting).commands[0].output == "trusted"
 
 
 def test_tools_that_nobody_offers_are_told() -> None:
-    assert Oversight(trusted=frozenset({"mial"})).unknown([MAIL]) == ("mial",)
+    assert unoffered(AgentSettings(trusted=("mial",)), [MAIL], ()) == (
+        "agent.approve, agent.untrusted or agent.trusted names mial",
+    )
 
 
 def test_an_approval_of_no_tool_is_refused_with_what_to_write() -> None:

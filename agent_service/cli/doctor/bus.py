@@ -15,11 +15,10 @@ from agent_service.bus import health
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.gateway import statuses
 from agent_service.bus.health import stream_trouble
-from agent_service.bus.skills import NatsSkills
+from agent_service.bus.skills import NatsSkills, undeclared
 from agent_service.bus.topology import CHANGE, OPERATORS_CHOICE, ROLE, expected, lacking_work
 from agent_service.history.text import duration, ok, warning, wrong
 from agent_service.settings import AgentSettings
-from agent_service.trust.oversight import undeclared
 from groundwork.nats.client import START_ONE
 from groundwork.nats.lease import LeaseRecord, Role, read_lease, read_member_leases
 from groundwork.nats.link import NatsLink, connect

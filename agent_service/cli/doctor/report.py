@@ -15,7 +15,6 @@ import yaml
 from rich.text import Text
 
 from agent_service import settings
-from agent_service.admission.callers import ApiSettings
 from agent_service.bus.health import CANNOT_WRITE, RESTART, disk_trouble
 from agent_service.cli import output
 from agent_service.cli.client import reader_config
@@ -25,7 +24,7 @@ from agent_service.errors import ModelError
 from agent_service.history.text import ok, one_line, warning, wrong
 from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings, open_model
-from agent_service.settings import AgentSettings
+from agent_service.settings import AgentSettings, ApiSettings
 from agent_service.store.database import FILE, MIGRATIONS, open_for_reading
 from agent_service.store.runs import RunStore
 from groundwork.service.commands import examples, flag

@@ -36,22 +36,27 @@ CAP_REFRAMES = 10
 OPEN_RETRY_S = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPolicy:
-    """The operator's caps, by constraint, and defaults. The deadline of `defaults` is replaced by acceptance +
-    `wall_clock_s`. `cap_context_bytes`: as compact JSON."""
+    """The operator's caps, by constraint, and defaults, whose deadline is replaced at each grant."""
 
-    defaults: Limits
-    wall_clock_s: float
-    caps: Mapping[str, float]
-    cap_context_bytes: int
+    def __init__(self, settings: AgentSettings) -> None:
+        self._given = given = settings.limits
+        most, reframes = max(given.cap_steps, given.max_steps), max(CAP_REFRAMES, given.max_reframes)
+        capped = {"max_tokens": given.cap_tokens, "max_cost_usd": given.cap_cost_usd}
+        caps = {name: cap for name, cap in capped.items() if cap is not None}
+        of_a_run = given.model_dump(include={one.name for one in fields(Limits)})
+        of_a_run |= {name: min(cap, of_a_run[name] or cap) for name, cap in caps.items()}
+        continuations = Continuations(**settings.continuations.model_dump())
+        no_deadline = datetime.max.replace(tzinfo=UTC)
+        self.defaults = Limits(**of_a_run, continuations=continuations, deadline_at=no_deadline)
+        self.caps: Mapping[str, float] = {"max_loops": most, "max_steps": most, "max_reframes": reframes, **caps}
 
     def grant(self, constraints: Constraints, *, context: dict[str, JsonValue], at: datetime) -> Limits:
         """Raises LimitRefused. RFC-103 allows `max_steps` in the context too; the constraints win."""
         self.check_caps(constraints, at=at)
         size = len(json.dumps(context, ensure_ascii=False, separators=(",", ":")).encode())
-        if size > self.cap_context_bytes:
-            raise LimitRefused("context", f"is {size} bytes as JSON; at most {self.cap_context_bytes} are taken")
+        if size > self._given.max_context_bytes:
+            raise LimitRefused("context", f"is {size} bytes as JSON; at most {self._given.max_context_bytes} are taken")
         asked = constraints.model_dump(include={"max_reframes", "max_tokens", "max_cost_usd"}, exclude_none=True)
         steps = constraints.steps or context.get("max_steps")
         if steps is not None:
@@ -60,7 +65,7 @@ class LimitPolicy:
         return replace(
             self.defaults,
             **asked,
-            deadline_at=deadline or at + timedelta(seconds=self.wall_clock_s),
+            deadline_at=deadline or at + timedelta(seconds=self._given.wall_clock_s),
             deadline_named=deadline is not None,
         )
 
@@ -83,22 +88,6 @@ def _steps(asked: JsonValue, *, most: float) -> int:
     if asked > most:
         raise LimitRefused("context.max_steps", f"is {asked}, and this service grants at most {most}")
     return asked
-
-
-def limit_policy(settings: AgentSettings) -> LimitPolicy:
-    given = settings.limits
-    most, reframes = max(given.cap_steps, given.max_steps), max(CAP_REFRAMES, given.max_reframes)
-    capped = {"max_tokens": given.cap_tokens, "max_cost_usd": given.cap_cost_usd}
-    caps = {name: cap for name, cap in capped.items() if cap is not None}
-    of_a_run = given.model_dump(include={one.name for one in fields(Limits)})
-    of_a_run |= {name: min(cap, of_a_run[name] or cap) for name, cap in caps.items()}
-    continuations, deadline_at = Continuations(**settings.continuations.model_dump()), datetime.max.replace(tzinfo=UTC)
-    return LimitPolicy(
-        defaults=Limits(**of_a_run, continuations=continuations, deadline_at=deadline_at),
-        wall_clock_s=given.wall_clock_s,
-        caps={"max_loops": most, "max_steps": most, "max_reframes": reframes, **caps},
-        cap_context_bytes=given.max_context_bytes,
-    )
 
 
 @dataclass(slots=True)

@@ -17,7 +17,6 @@ from agent_service.store.runs import RunStore
 from groundwork.nats.buckets import ArtifactBucket, read_value, replace_value
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
-from groundwork.service.machine import new_uuid
 from schemas import subjects
 from schemas.status import SUBJECT, Halt
 
@@ -94,9 +93,8 @@ class NatsHaltBoard:
         self._link = link
 
     async def show(self, halt: Halt) -> None:
-        body, name = halt.model_dump_json().encode(), f"halt:{new_uuid()}"
         try:
-            await self._link.publish(SUBJECT, body, msg_id=name, headers={}, within_s=SHOWN_WITHIN_S)
+            await self._link.store(SUBJECT, halt.model_dump_json().encode(), {}, within_s=SHOWN_WITHIN_S)
         except (GiveUp, Misconfigured) as error:
             raise TryAgain(f"the stop cannot be shown on the bus: {error}") from error
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from agent_service.admission.limits import Capacity, LimitPolicy, Quotas, limit_policy
+from agent_service.admission.limits import Capacity, LimitPolicy, Quotas
 from agent_service.core import events
 from agent_service.core.brief import Brief, Parent
 from agent_service.core.facts import RunEnded
@@ -67,7 +67,7 @@ class Intake:
     quotas: Quotas = field(init=False)
 
     def __post_init__(self) -> None:
-        self.policy, self.quotas = limit_policy(self.settings), self.turns.model_caller.limits.quotas
+        self.policy, self.quotas = LimitPolicy(self.settings), self.turns.model_caller.limits.quotas
         self.capacity = Capacity(self.turns.store.counts, max_queued=self.settings.http.max_queued)
 
     def receive(self, arrival: InboundMessage) -> Awaitable[None]:

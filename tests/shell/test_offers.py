@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.admission.limits import LimitPolicy, limit_policy
+from agent_service.admission.limits import LimitPolicy
 from agent_service.bus.skills import ExecutorOffers, NatsSkills, merge, read_answer, ruled, undeclared, unoffered
 from agent_service.errors import LimitRefused
 from agent_service.settings import AgentSettings, LimitSettings, ToolsSettings, load
@@ -147,7 +147,7 @@ def test_an_approval_of_no_tool_is_refused_with_what_to_write() -> None:
 
 
 def policy(**given: Any) -> LimitPolicy:
-    return limit_policy(AgentSettings(limits=LimitSettings(**given)))
+    return LimitPolicy(AgentSettings(limits=LimitSettings(**given)))
 
 
 POLICY = policy(wall_clock_s=600.0)

@@ -1,4 +1,4 @@
-"""Bounds for what others send: buffers, lenient JSON, and long texts cut with a marker."""
+"""Bounds for what others send: buffers, lenient JSON, storable texts, and long ones cut with a marker."""
 
 import json
 from collections.abc import Iterator
@@ -43,6 +43,11 @@ def json_object(content: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def storable(text: str) -> str:
+    """Without lone surrogates and NUL, which no store takes."""
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
 def clipped(text: str, length: int, rest: str = "") -> str:

@@ -28,6 +28,7 @@ from agent_service.kill_switch import KillSwitch
 from agent_service.run.citations import CitationChecker
 from agent_service.run.ports import RATE_ERRORS, Clock, Model, ModelCall, ModelQuestion, ReservedFunds
 from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
+from schemas.bounded import storable
 from schemas.values import dataclass, replace
 
 DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(
@@ -185,7 +186,7 @@ class ModelCaller:
             call=call,
             remedy=error.remedy,
             error_class=error.error_class,
-            message=str(error).encode("utf-8", "replace").decode().replace("\0", "\ufffd"),
+            message=storable(str(error)),
             retry_after_s=error.retry_after_s,
             lost=error.lost,
         )

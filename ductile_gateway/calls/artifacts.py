@@ -12,13 +12,9 @@ from pathlib import PurePosixPath
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CallRequest, ProducedArtifact
-from schemas.bounded import with_cut_marker
+from schemas.bounded import storable, with_cut_marker
 
 STDERR_BYTES = 2 * 1024
-
-
-def storable(text: str) -> str:
-    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
 def printable(text: object, limit: int = 500) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from ductile_gateway.calls.artifacts import STDERR_BYTES, artifact_path, artifact_text, clipped, storable
+from ductile_gateway.calls.artifacts import STDERR_BYTES, artifact_path, artifact_text, clipped
 from ductile_gateway.calls.call import (
     ANSWERED,
     Call,
@@ -26,6 +26,7 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.policy import UNCERTAIN
 from schemas import envelope, keys, subjects
+from schemas.bounded import storable
 from schemas.continuation import Continuation, read_plugin_result
 from schemas.events import Correlation, Envelope, ToolError, ToolOutput, ToolResult
 from schemas.markdown_form import is_form

@@ -20,7 +20,7 @@ from agent_service.models.prompts.replies import ActionReply, PlanReply, reply_t
 from agent_service.run.model_calls import flaws_of_arguments
 from agent_service.run.ports import ModelQuestion
 from groundwork.service import strict
-from schemas.bounded import clipped
+from schemas.bounded import clipped, storable
 from schemas.fields import plain_rule
 from schemas.values import replace
 
@@ -84,14 +84,10 @@ def read_cut(text: str, bound: str) -> phases.Unusable:
 
 
 def unusable(flaws: Iterable[str], text: str, *, cut: bool = False) -> phases.Unusable:
-    texts = tuple(_storable(flaw)[:LONGEST_FLAW] for flaw in flaws)
+    texts = tuple(storable(flaw)[:LONGEST_FLAW] for flaw in flaws)
     more = (f"and {len(texts) - MOST_FLAWS} more",) if len(texts) > MOST_FLAWS else ()
     said = (*texts[:MOST_FLAWS], *more)
-    return phases.Unusable(reason="; ".join(said), raw=clipped(_storable(text), MOST_RAW), cut=cut, flaws=said)
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    return phases.Unusable(reason="; ".join(said), raw=clipped(storable(text), MOST_RAW), cut=cut, flaws=said)
 
 
 def _decided(question: ModelQuestion, parts: "_Parts", beside: "_Parts") -> tuple[Any, Any]:

@@ -69,8 +69,7 @@ async def test_an_older_agent_leaves_alone_what_a_newer_one_has_moved_on_and_goe
         newer.kill()
         older.go_on()
         await older.ready()
-        for step in (1, 2):
-            touch(go, step)
+        touch(go, 1, 2)
         await have(older, [own], steps=3)
         await until(lambda: lines(file) == 2 + 1)  # with the one that the other run had asked for
         newer.start()

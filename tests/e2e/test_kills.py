@@ -48,8 +48,7 @@ async def test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_wr
     run_id = await stack.wake(made, file.name)
     await stack.until(lambda: stack.lines(file) == 1)
     await kill(made)
-    for step in (1, 2):
-        stack.touch(go, step)
+    stack.touch(go, 1, 2)
     ended = await stack.to_the_end(made, run_id)
     completed = [event for event in await stack.on_the_bus(made, subjects.COMPLETED) if event["run_id"] == run_id]
     assert (ended["state"], stack.lines(file), len(completed)) == ("done", 2, 1), ended
@@ -89,8 +88,7 @@ async def test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills(made
 async def test_a_model_call_under_way_is_waited_for_and_the_run_goes_on_after_the_next_start(
     made: DevStack, marks: Path
 ) -> None:
-    for step in (1, 2):
-        stack.touch(marks / "slowly-drained.go", step)
+    stack.touch(marks / "slowly-drained.go", 1, 2)
     before = made.agent.starts
     run_id = await stack.wake(made, "slowly-drained")
 
@@ -116,8 +114,7 @@ async def test_a_stop_answers_those_who_wait_lets_readers_go_and_is_no_error(mad
         assert [line async for line in told][-1] == ""
     assert (await waiting.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200 ")
     ask.close()
-    for step in (1, 2):
-        stack.touch(marks / "read.go", step)
+    stack.touch(marks / "read.go", 1, 2)
     assert (await stack.to_the_end(made, run_id))["state"] == "done"
     assert b'"level":"ERROR"' not in made.agent.log_file.read_bytes()[said:]
 
@@ -129,8 +126,7 @@ async def test_an_agent_of_the_same_store_takes_over_in_the_middle_of_a_run_whic
     await stack.until(lambda: stack.lines(marks / "taken-over") == 1)
     async with stack.another("agent_service", made.config, "--take-over") as green:
         await stack.ready(green)
-        for step in (1, 2):
-            stack.touch(marks / "taken-over.go", step)
+        stack.touch(marks / "taken-over.go", 1, 2)
         ended = await stack.to_the_end(made, run_id)
         await stack.until(lambda: f"process {green.pid}" in stack.last_word(made.agent.log_file))
     assert (ended["state"], stack.lines(marks / "taken-over")) == ("done", 2)

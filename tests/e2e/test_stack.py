@@ -31,8 +31,7 @@ NEWER = 99
 
 async def let(made: DevStack, marks: Path, name: str, **more: Any) -> str:
     """A run that records without waiting."""
-    for step in (1, 2):
-        stack.touch(marks / f"{name}.go", step)
+    stack.touch(marks / f"{name}.go", 1, 2)
     return await stack.wake(made, name, **more)
 
 
@@ -67,8 +66,7 @@ async def test_a_hundred_wakes_of_one_name_are_one_run(made: DevStack, marks: Pa
 
 
 async def test_a_ductile_whose_job_comes_again_wakes_the_agent_once(made: DevStack, marks: Path) -> None:
-    for step in (1, 2):
-        stack.touch(marks / "woken.go", step)
+    stack.touch(marks / "woken.go", 1, 2)
     asked = a_request({"goal": "woken"}, command="wake", config={"url": made.url})
     responses = [await asyncio.to_thread(run, SHIPPED / "agentic-wake", asked) for _ in range(3)]
     assert {response["status"] for response in responses} == {"ok"}

@@ -249,5 +249,9 @@ class World:
         return None if self.agent_away else run_id in self.ended
 
 
+def ending(result: ToolResult) -> str:
+    return result.error.error_class if result.error else result.status
+
+
 def outcomes(world: World) -> list[str]:
-    return [result.error.error_class if result.error else result.status for result in world.bus.results]
+    return [ending(result) for result in world.bus.results]

@@ -70,10 +70,6 @@ async def record(bus: NatsLink, folder: Path, *, step: int = 1) -> None:
     await send(bus, a_request("record", payload, tool="probe", run_id=OWN_RUN, step=step), "probe")
 
 
-def ending(result: ToolResult) -> str:
-    return result.error.error_class if result.error else result.status
-
-
 async def a_bus(link: NatsLink) -> None:
     """The topology of the service, with two seconds to redelivery."""
     sooner, made = {"ack_wait": 2.0}, topology(max_gib=1)
@@ -109,7 +105,3 @@ async def all_acknowledged(link: NatsLink) -> bool:
 
 async def results(link: NatsLink) -> list[ToolResult]:
     return [result_in(message.body) async for message in messages(link, subjects.TOOL_RESULT)]
-
-
-async def dead_letters(link: NatsLink) -> list[bytes]:
-    return [message.body async for message in messages(link, subjects.DEAD_LETTERS_TOOLS)]

@@ -4,6 +4,7 @@ taken over and asked for its metrics; and several of one bus."""
 import asyncio
 import json
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -31,20 +32,18 @@ from schemas.events import Envelope, Rejected
 from schemas.operations import BY_NAME
 from schemas.status import Finding, GatewayStatus
 from tests.gateway.ingress.kit import RESULT, Ingress, an_event
-from tests.gateway.parts import RUN, World, a_request, message_of
+from tests.gateway.parts import RUN, World, a_request, ending, message_of
 from tests.gateway.served import (
     Gateway,
     a_bus,
     all_acknowledged,
     consuming,
-    dead_letters,
-    ending,
     record,
     requests_of,
     results,
     send,
 )
-from tests.kit.stack import lines
+from tests.kit.stack import lines, messages
 from tests.kit.waiting import until
 
 
@@ -86,9 +85,6 @@ async def test_a_call_outlives_a_stop_a_kill_and_a_take_over_of_its_gateway_and_
 async def test_after_its_stream_was_made_anew_it_gives_its_newest_results_again_and_takes_requests(
     bus: NatsLink, tmp_path: Path, nats_server: EmbeddedNats
 ) -> None:
-    async def has_results(number: int) -> bool:
-        return len(await results(bus)) == number
-
     await record(bus, tmp_path)
     gateway = Gateway(tmp_path, nats_server.url)
     (tmp_path / "marks" / "go").touch()
@@ -97,10 +93,9 @@ async def test_after_its_stream_was_made_anew_it_gives_its_newest_results_again_
         first = await results(bus)
         await bus.client.jetstream().delete_stream(subjects.STREAM_RESULTS)
         await a_bus(bus)
-        await until(lambda: has_results(1), within_s=10)
-        assert await results(bus) == first
+        await until(lambda: results(bus), lambda again: again == first)
         await record(bus, tmp_path, step=2)
-        await until(lambda: has_results(2), within_s=10)
+        await until(lambda: results(bus), lambda both: len(both) == 2)
     assert lines(tmp_path / "marks" / "ran") == 2
 
 
@@ -142,10 +137,6 @@ async def test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_
         settings = shared | {"cache": str(home / "copy"), "concurrency": CALLS}
         return Gateway(home, nats_server.url, marks=tmp_path / "marks", **settings)
 
-    async def all_ask() -> bool:
-        info = await link.client.jetstream().consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
-        return (info.num_waiting or 0) >= len(gateways)
-
     async def all_told() -> bool:
         return await all_acknowledged(link) and len(await results(link)) >= CALLS
 
@@ -158,7 +149,8 @@ async def test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_
     with ExitStack() as living:
         first, *_ = [living.enter_context(gateway.serving()) for gateway in gateways]
         await until(lambda: all(gateway.starts() for gateway in gateways), within_s=40)
-        await until(all_ask, within_s=40)
+        consumer = partial(link.client.jetstream().consumer_info, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
+        await until(consumer, lambda info: (info.num_waiting or 0) >= len(gateways), within_s=40)
         for step in range(1, CALLS + 1):
             await record(link, tmp_path, step=step)
         await until(lambda: len(ran()) == CALLS, within_s=30)
@@ -249,7 +241,8 @@ async def test_trouble_of_its_own_ends_the_gateway_and_buries_no_request(
     with pytest.raises(ExceptionGroup) as failure:
         await requests_of(link, world.relay()).run()
     assert failure.group_contains(error, match="the disk failed")
-    assert (await dead_letters(link), await all_acknowledged(link)) == ([], False)
+    buried = [message async for message in messages(link, subjects.DEAD_LETTERS_TOOLS)]
+    assert (buried, await all_acknowledged(link)) == ([], False)
 
 
 async def test_what_is_no_answer_says_nothing_of_a_run_and_every_agent_is_asked_if_the_first_is_silent(

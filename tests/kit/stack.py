@@ -227,8 +227,9 @@ async def is_ready(made: Answering) -> bool:
             return False
 
 
-def touch(go: Path, step: int) -> None:
-    Path(f"{go}{step}").touch()
+def touch(go: Path, *steps: int) -> None:
+    for step in steps:
+        Path(f"{go}{step}").touch()
 
 
 def lines(file: Path) -> int:

@@ -111,7 +111,7 @@ calls: $(READY)
 
 # Shorter: make bench BENCH="--concurrency 32 --seconds 5"; `--help` says what else it measures.
 bench: $(READY)
-	@$(RUN) -m tests.bench $(BENCH)
+	@$(RUN) -m tests.bench.bench $(BENCH)
 
 # Agents on one NATS server and on a cluster of three: how much they carry, and what a step costs. A quarter of an hour.
 bench-cluster: $(READY)

@@ -1,4 +1,4 @@
-"""The benchmark: runs of five tool steps against the whole stack on this machine, at several concurrencies.
+"""`make bench`: runs of five tool steps against the whole stack on this machine, at several concurrencies.
 
 One run is a start, five steps (a scripted decision of 0 ms and an echo in the gateway's process of 0 ms each) and its
 completion, every transition durable. The load is closed: as many runs as the concurrency says are always on their way.
@@ -9,12 +9,17 @@ differ by half from one hour to the next.
 """
 
 import asyncio
+import json
 import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+import uvloop
 
 from agent_service.workbench.dev import DevStack, stack
 from agent_service.workbench.dev_settings import DevOptions
@@ -147,3 +152,24 @@ def _cpu(made: DevStack) -> dict[str, float]:
 
 def _disk(folder: Path) -> int:
     return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+
+
+def bench(
+    concurrency: Annotated[
+        list[int] | None, typer.Option(min=1, help="Runs at a time; may be given several times. [1, 32, 256]")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="About how long to measure each.")] = 10.0,
+    sync_interval: Annotated[
+        str, typer.Option(help="How often NATS syncs: `always`, or a time such as 100ms.")
+    ] = "always",
+) -> None:
+    """Measures the whole stack on this machine."""
+    with TemporaryDirectory(prefix="agentic-bench-") as folder:
+        figures = uvloop.run(
+            measure(Path(folder), concurrency or (1, 32, 256), seconds=seconds, sync_interval=sync_interval)
+        )
+    typer.echo(json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    typer.run(bench)

@@ -44,10 +44,9 @@ def envelope(kind: str = "probe.asked", /, *, key: str | None = None, **payload:
 
 
 def relayed(ductile: DuctileUnderTest, event: Mapping[str, Any], changed: Mapping[str, str] = {}) -> httpx2.Response:
-    body, peer = json.dumps(event).encode(), ductile.peer
-    ours = RelayPeerSettings.model_validate({"peer": peer.name, "key_id": peer.key_id, "secret": peer.secret})
+    body, ours = json.dumps(event).encode(), RelayPeerSettings.model_validate(ductile.peer.settings())
     headers = {**signed_headers(ours, body), **changed}
-    return httpx2.post(ductile.url + peer.path, content=body, headers=headers, trust_env=False)
+    return httpx2.post(ductile.url + ductile.peer.path, content=body, headers=headers, trust_env=False)
 
 
 def answered(answer: httpx2.Response) -> tuple[int, Any]:

@@ -114,9 +114,7 @@ SELDOM = replace(QUICK, again_first_s=15)
 
 def by_events(ductile: DuctileUnderTest, kind: str = "probe.asked", **changed: Any) -> dict[str, Any]:
     """Settings of a route that is called by events of this type; the probe listens to `probe.asked`."""
-    peer = ductile.peer
-    known = {"peer": peer.name, "key_id": peer.key_id, "secret": peer.secret, "routes": {ROUTE: kind}}
-    return known | changed
+    return ductile.peer.settings() | {"routes": {ROUTE: kind}} | changed
 
 
 class LossyWire(httpx2.AsyncBaseTransport):
@@ -202,9 +200,7 @@ async def test_an_event_that_ductile_refuses_has_not_started_and_says_what_is_wr
 
 
 def settings(ductile: DuctileUnderTest, **changed: str) -> RelaySettings:
-    peer = ductile.peer
-    ours = {"url": ductile.url, "peer": peer.name, "key_id": peer.key_id, "secret": peer.secret}
-    return RelaySettings.model_validate(ours | changed)
+    return RelaySettings.model_validate({"url": ductile.url} | ductile.peer.settings() | changed)
 
 
 def a_sender(ductile: DuctileUnderTest, **changed: str) -> AbstractAsyncContextManager[WebhookSender]:

@@ -53,6 +53,10 @@ class Peer:
     path: str = "/ingest/peer/agent-gateway"
     accepts: tuple[str, ...] = ("probe.asked", "probe.unheard", *AGENT_EVENTS)
 
+    def settings(self) -> dict[str, Any]:
+        """As a gateway is configured to be this sender."""
+        return {"peer": self.name, "key_id": self.key_id, "secret": self.secret}
+
 
 class DuctileUnderTest(Protocol):
     """A running Ductile with the probe plugin and one relay peer. `probe.asked` starts a pipeline whose only step is

@@ -49,21 +49,16 @@ async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DevSta
         yield made
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def client(made: DevStack) -> AsyncIterator[AsyncClient]:
+async def test_a_goal_is_pursued_to_its_end_and_told_event_by_event(made: DevStack) -> None:
     async with AsyncClient(made.url) as client:
-        yield client
-
-
-async def test_a_goal_is_pursued_to_its_end_and_told_event_by_event(client: AsyncClient) -> None:
-    run = await client.run("say hello", max_steps=3)
-    assert (run.status, run.done, run.budget.max_steps) == ("done", True, 3)
-    assert [step.tool for step in run.steps] == ["echo"]
-    told = [event async for event in client.events(run)]
-    assert [event.seq for event in told] == list(range(1, len(told) + 1))
-    assert told[-1].status == "done"
-    assert [event.seq async for event in client.events(run, after=2)] == [event.seq for event in told[2:]]
-    assert [line.run_id for line in (await client.runs(status="done", limit=1)).runs] == [run.run_id]
+        run = await client.run("say hello", max_steps=3)
+        assert (run.status, run.done, run.budget.max_steps) == ("done", True, 3)
+        assert [step.tool for step in run.steps] == ["echo"]
+        told = [event async for event in client.events(run)]
+        assert [event.seq for event in told] == list(range(1, len(told) + 1))
+        assert told[-1].status == "done"
+        assert [event.seq async for event in client.events(run, after=2)] == [event.seq for event in told[2:]]
+        assert [line.run_id for line in (await client.runs(status="done", limit=1)).runs] == [run.run_id]
 
 
 @pytest.mark.parametrize("door", ["http", "nats"])

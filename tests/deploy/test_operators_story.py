@@ -75,7 +75,8 @@ def test_from_an_upgrade_through_a_full_disk_and_the_loss_of_everything(machine:
     ops.page(machine, "Back up and restore", 0, 1)
     before = {run["run_id"] for run in ops.runs(machine)}
     machine.say(LOST)
-    said = page_of_a_new_machine(machine)
+    said = machine.say(f"umask 022\n{ops.typed('Everything is lost')}")
+    ops.ready(machine)
     assert "in doubt" in said or "under way" in said
     assert {run["run_id"] for run in ops.runs(machine)} == before
     ops.comes_to(machine, "escalated")
@@ -91,10 +92,3 @@ def kept(machine: Machine, rules: str) -> None:
         f"sed -i 's/keep_runs:.*/keep_runs: {rules}/' /etc/agentic/agentic.yaml; systemctl restart agentic-loop"
     )
     ops.ready(machine)
-
-
-def page_of_a_new_machine(machine: Machine) -> str:
-    elsewhere = ops.typed("Everything is lost")
-    said = machine.say(f"umask 022\n{elsewhere}")
-    ops.ready(machine)
-    return said

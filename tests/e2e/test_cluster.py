@@ -99,8 +99,7 @@ ELSEWHERE_WITHIN_S = 8.0
 """5 s until a process's messages go to another, plus time for a busy machine to begin."""
 WITHIN_S = 90.0
 ASKED = '->thinking"'
-"""State transition of an entry that asks the model."""
-"""In the log of the agent that committed it."""
+"""State transition of an entry that asks the model, in the log of the agent that committed it."""
 
 
 @pytest.fixture(scope="module")

@@ -70,12 +70,8 @@ EACH = pytest.mark.parametrize(
 )
 
 
-Step = tuple[str, str, dict[str, Any]]
-"""Tool, command and arguments."""
-
-
-def asking(calls: Mapping[str, Sequence[Step]]) -> dict[str, Any]:
-    """A script that makes the calls written for the goal's first words."""
+def asking(calls: Mapping[str, Sequence[tuple[str, str, dict[str, Any]]]]) -> dict[str, Any]:
+    """A script that makes the calls (tool, command, arguments) written for the goal's first words."""
     rules = list[dict[str, Any]]()
     for goal, steps in calls.items():
         plans = [planning(tool, command, **arguments) for tool, command, arguments in steps]

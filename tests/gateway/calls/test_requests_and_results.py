@@ -38,6 +38,7 @@ from schemas.events import RESERVED_KEYS
 from schemas.status import Finding, Halt
 from tests.gateway.parts import (
     CATALOG,
+    DONE,
     FORM,
     ILLEGAL_NAMES,
     NOON,
@@ -245,9 +246,6 @@ def test_a_text_that_no_event_can_carry_is_replaced(bad: str, kept: str) -> None
 def test_a_tool_that_floods_the_run_with_artifacts_has_failed() -> None:
     small = fit_for_event(ToolOutcome("ok", artifacts=(PAGE,) * (MAX_ARTIFACTS + 1)))
     assert (small.status, small.error_class, small.retryable) == ("error", "bad_output", False)
-
-
-DONE = ToolOutcome("ok", text="done")
 
 
 def admitted(request: Any) -> Any:

@@ -101,7 +101,4 @@ class Town:
             await self.settled()
 
     async def settled(self) -> None:
-        await until(self._nothing_due)
-
-    async def _nothing_due(self) -> bool:
-        return not await self.outbox.lanes_due(self.clock.now())
+        await until(lambda: self.outbox.lanes_due(self.clock.now()), lambda due: not due)

@@ -123,9 +123,6 @@ async def test_a_request_that_does_not_fit_on_the_disk_is_no_start_and_says_why(
     assert await plugins.resume(call) == NeverStarted()
 
 
-DONE = ToolOutcome("ok", text="recorded")
-
-
 @pytest.mark.parametrize("milliseconds", [0, 1, 3, 6, 12, 40])
 def test_killed_at_any_moment_the_plugin_runs_exactly_once_in_the_end(tmp_path: Path, milliseconds: int) -> None:
     file = tmp_path / "file"
@@ -141,7 +138,7 @@ def test_killed_at_any_moment_the_plugin_runs_exactly_once_in_the_end(tmp_path: 
     if verdict == NeverStarted():
         assert lines(file) == 0
         verdict = asyncio.run(local_plugins(tmp_path).run(call))
-    assert (verdict, lines(file)) == (DONE, 1)
+    assert (verdict, lines(file)) == (ToolOutcome("ok", text="recorded"), 1)
 
 
 async def test_a_guard_that_was_stopped_until_the_deadline_begins_nothing_afterwards(tmp_path: Path) -> None:

@@ -64,8 +64,7 @@ def artifact_flaws(state: RunState, action: Action) -> list[Text]:
 # Sending
 
 
-def dispatch(state: RunState, plan: Plan) -> RunState:
-    by = next((one.by for one in state.rulings if (one.step, one.verdict) == (state.step + 1, "approved")), "")
+def dispatch(state: RunState, plan: Plan, *, by: str = "") -> RunState:
     at, actions = state.updated_at, enumerate(plan.actions, start=state.step + 1)
     requests = [Pending(step=n, action=one, requested_at=at, deadline_at=at, until=at) for n, one in actions]
     state = replace(state, step=requests[-1].step, waiting=Acting(requests=tuple(requests)))

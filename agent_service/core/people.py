@@ -210,7 +210,7 @@ def _approved(state: RunState, ask: Approval, *, by: str) -> RunState:
         case Framing() as framing:  # with the plan that came along, unless a person's message is newer
             return adopt(state, framing, state.first_choice if state.words == state.shown else None)
         case Plan() as plan if not ask.step:
-            return planning.carry_out(state, plan, approved=True)
+            return planning.carry_out(state, plan)
     return continuing.on_ruling(state, ask, by=by)
 
 

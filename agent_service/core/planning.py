@@ -53,18 +53,18 @@ def _take_plan(state: RunState, plan: Plan, open_call: OpenCall) -> RunState:
     return carry_out(replace(state, plan=plan, outline=plan.outline or state.outline), plan)
 
 
-def carry_out(state: RunState, plan: Plan, *, approved: bool = False) -> RunState:
-    """`approved`: by the event in hand."""
+def carry_out(state: RunState, plan: Plan) -> RunState:
     if reached := limits.reached_before_a_step(state):
         kept = replace(with_decision_status(state, "refused", reached[0], reached[1:]), waiting=Planned(plan=plan))
         return out_of_budget(kept, reached)
     if plan.also and (flaws := _flaws_of_reads(state, plan)):  # less is left than when it was planned
         return ask(state, Phase.PLAN, feedback=tuple(flaws))
-    if not approved and (why := approval_reason(state, plan.action)):
-        rulings = [(one.subject_hash, one.step, one.words) for one in state.rulings if one.verdict == "approved"]
-        if (subject_hash(plan), state.step + 1, state.words) not in rulings:
-            return ask_approval(state, plan, why)
-    return acting.dispatch(state, plan)
+    now = "approved", state.step + 1, state.words
+    rulings = [one for one in state.rulings if (one.verdict, one.step, one.words) == now]
+    by = next((one.by for one in rulings if one.subject_hash == subject_hash(plan)), None)
+    if by is None and (why := approval_reason(state, plan.action)):
+        return ask_approval(state, plan, why)
+    return acting.dispatch(state, plan, by=by or "")
 
 
 def plan_writes(state: RunState, plan: Plan) -> bool:

@@ -130,8 +130,8 @@ class Requests:
 
     def on_retry_set(self, fact: facts.RetrySet) -> None:
         pending, item_id = fact.pending, id_of(fact.pending.name)
-        if item := self.open.get(item_id):
-            item.attempt, item.status = pending.attempt, "waiting"
+        item = self.open[item_id]  # its answer in the same entry left it open
+        item.attempt, item.status = pending.attempt, "waiting"
         fields = words.title_and_text(fact) | {"until": pending.retry_at, "about": {"kind": "tool_retry"}}
         fields |= {"parent": item_id, **_request_fields(pending)}
         wait_id = f"wait:{self.record.entry.seq}:{item_id}"
@@ -155,9 +155,7 @@ class Requests:
         self.reopen(f"{item_id}:attempt:{fact.attempt}")  # a person's word may answer an attempt that had ended
         self.close(f"{item_id}:attempt:{fact.attempt}", status, **fields)
         self.reopen(item_id)
-        item = self.open.get(item_id)
-        if item is None:
-            return
+        item = self.open[item_id]
         for name in ("answered_in", "summary", "error", "execution"):
             setattr(item, name, fields[name])
         retried = any(retry.pending.name == fact.name for retry in self.record.all(facts.RetrySet))

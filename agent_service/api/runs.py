@@ -326,7 +326,7 @@ class RunCalls:
             raise ApiError(Code.SIGNAL_ID_TAKEN, why, field="signal_id", run_id=signal.run_id)
 
     async def _trouble(self, state: RunState, present_now: frozenset[str]) -> str:
-        executor = executor_of(state, state.pending) if state.pending else None
+        executor = executor_of(state, state.pending.action.tool) if state.pending else None
         if state.pending is None or executor not in present_now or utc_now() - state.pending.requested_at < SOON:
             return ""
         return await self.step_trouble(executor, run_id=state.run_id, step=state.pending.step)

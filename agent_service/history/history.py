@@ -22,11 +22,6 @@ _ENDING_STATUS: dict[Status, ItemStatus] = {Status.DONE: "ok", Status.CANCELLED:
 CALL, MODEL_WAIT, SLEEP, PAUSE = "call", "wait for the model", "wait by choice", "pause"
 
 
-def rests(record: JournalRecord) -> bool:
-    """True if the run ended with this entry, or began to wait for a person or an instant."""
-    return not record.kinds.isdisjoint((facts.RunEnded, facts.PersonAsked, facts.Slept))
-
-
 class History(Requests):
     """`seq` is the newest entry, `accepted` the first event, `started` the entry that froze the tools.
 

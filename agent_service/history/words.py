@@ -287,6 +287,6 @@ def _wait_text(state: waiting.Waiting) -> str:
     return ""
 
 
-def executor_of(run: RunState, pending: waiting.Pending) -> str | None:
-    skill = run.brief.skill(pending.action.tool)
+def executor_of(run: RunState, tool: str) -> str | None:
+    skill = run.brief.skill(tool)
     return skill.executor if skill else None

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from agent_service.core.brief import Brief
 from agent_service.core.decide import decide, with_reserve
 from agent_service.core.events import Event, EventFacts, ModelReplied, Transition
-from agent_service.core.facts import CallAsked, CallLost, CallReserved, Fact, PersonAsked, RunEnded, RunStanding
+from agent_service.core.facts import CallAsked, CallLost, CallReserved, Fact, PersonAsked, RunEnded, RunStanding, Slept
 from agent_service.core.state import RunState
 from agent_service.core.waiting import FINAL
 from agent_service.errors import Damaged
@@ -108,6 +108,11 @@ class JournalRecord(EventFacts):
             raise ValueError(f"run {self.entry.run_id}: entry {self.entry.seq} does not say where the run stands")
         return stands
 
+    @property
+    def rests(self) -> bool:
+        """True if the run ended with this entry, or began to wait for a person or an instant."""
+        return not self.kinds.isdisjoint((RunEnded, PersonAsked, Slept))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -161,11 +166,6 @@ class Commit(JournalRecord):
         if was_open is is_open or not self.state.brief.caller or self.state.brief.as_step:
             return 0
         return is_open - was_open
-
-    @cached_property
-    def rests(self) -> bool:
-        """True if the run has ended or paused by this entry."""
-        return RunEnded in self.kinds or PersonAsked in self.kinds
 
 
 def commit_of(before: Run | None, transition: Transition) -> Commit:

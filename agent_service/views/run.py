@@ -162,7 +162,7 @@ _PENDING_NAMES = ("step", "attempt", "route", "requested_at", "deadline_at", "re
 
 
 def _pending_view(run: RunState, pending: Pending, present: frozenset[str] | None) -> PendingView:
-    executor = executor_of(run, pending)
+    executor = executor_of(run, pending.action.tool)
     return PendingView(
         **{name: getattr(pending, name) for name in _PENDING_NAMES},
         task=pending.task or None,
@@ -201,9 +201,8 @@ def items_of_step(history: History, step: int) -> list[Item]:
 
 def step_detail(run: RunState, items: Sequence[Item], answers: Mapping[int, JournalRecord]) -> StepDetail:
     """`answers`: entries with the answers of `items`, by number."""
-    skill = run.brief.skill(items[0].tool or "")
     parts = tuple(_part(item, answers.get(item.answered_in)) for item in items)
-    return StepDetail(run_id=run.run_id, executor=skill.executor if skill else None, parts=parts)
+    return StepDetail(run_id=run.run_id, executor=executor_of(run, items[0].tool or ""), parts=parts)
 
 
 def _part(item: Item, answer: JournalRecord | None) -> PartView:

@@ -24,7 +24,7 @@ from pydantic import JsonValue
 
 from agent_service.core.brief import Parent
 from agent_service.errors import Damaged, NewerVersion
-from agent_service.history.history import History, rests
+from agent_service.history.history import History
 from agent_service.history.items import Item
 from agent_service.history.results import result_of
 from agent_service.run.journal import Commit, Entry, JournalRecord, replay
@@ -91,7 +91,7 @@ def spans_since_rest(
         if is_sent:
             spans.clear()
         spans += trace.ended(record)
-        is_sent = rests(record) and (since is None or record.entry.at < since)
+        is_sent = record.rests and (since is None or record.entry.at < since)
     return spans
 
 
@@ -270,7 +270,7 @@ class Traces:
     _outage: Outage = field(init=False, default_factory=lambda: Outage("the journal, from which traces are made,", log))
 
     def committed(self, change: Commit) -> None:
-        if rests(change):
+        if change.rests:
             self._enqueue(change.entry.run_id, change.entry.at)
 
     def send_again(self, run_id: str) -> None:

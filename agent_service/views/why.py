@@ -119,7 +119,7 @@ def _facts(run: RunState, seen: Observations) -> Iterator[tuple[str, str]]:
     yield "answer", f"until {instant(until)}, a person's answer sets it going again" if until else ""
     yield from (("in doubt", f"whether step {doubt.step} ({doubt.tool}) was carried out") for doubt in run.doubts)
     if pending:
-        executor = executor_of(run, pending)
+        executor = executor_of(run, pending.action.tool)
         answers = "answers" if executor in seen.present else "does not answer"
         yield "request", str(seen.request or ("" if seen.trouble else "it is not on the bus"))
         yield "result", str(seen.result or "")
@@ -159,7 +159,7 @@ def _wait_verdicts(run: RunState, seen: Observations) -> Iterator[Verdict]:
 
 
 def _attempt_verdicts(run: RunState, pending: Pending, seen: Observations) -> Iterator[Verdict]:
-    what, executor = attempt_text(pending), executor_of(run, pending)
+    what, executor = attempt_text(pending), executor_of(run, pending.action.tool)
     if pending.grant:
         child = child_run_id(run.run_id, pending)
         see = Remedy(text="see what that run waits for", command=f"agentic why {child}")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from agent_service.errors import Damaged, NewerVersion
-from agent_service.history.history import rests
 from agent_service.run.journal import replay
 from agent_service.views import spans
 from agent_service.views.spans import Traces, spans_since_rest
@@ -78,7 +77,7 @@ async def sent(traces: Traces) -> AsyncIterator[Traces]:
 def test_stretches_from_rest_to_rest_are_the_whole_trace_and_nothing_is_told_twice() -> None:
     for course, play in PLAYED.items():
         entries = entries_of(play())
-        seqs = [change.entry.seq for change in replay(entries) if rests(change) or change.entry is entries[-1]]
+        seqs = [change.entry.seq for change in replay(entries) if change.rests or change.entry is entries[-1]]
         told = [span for seq in seqs for span in spans_since_rest(entries[:seq])]
         assert told == list(spans_since_rest(entries, since=EVER)), course
         assert len({span.span_id for span in told}) == len(told), course

@@ -1,8 +1,8 @@
 """Renders the folders of runs from their stored entries, with copies of their artifacts.
 
-    the run ends or waits for a person     soon, one run after another
-    its files are read                     first, if the folder is stale
-    the run goes on                        after some seconds without a new entry
+    the run ends or rests     soon, one run after another
+    its files are read        first, if the folder is stale
+    the run goes on           after some seconds without a new entry
 
 The queue is in memory: after a crash a folder is rendered when it is read. An error of rendering fails no turn; it is
 retried, or raised to the next reader.

@@ -39,7 +39,7 @@ from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.service.program import loaded
 from groundwork.service.serving import ServiceContext
-from groundwork.telemetry.settings import sampler
+from groundwork.telemetry.span import sampler
 from schemas import subjects
 
 if TYPE_CHECKING:  # loaded only if the settings need it

@@ -22,7 +22,7 @@ from agent_service.trust.proofs import Capabilities, Signing, sealed_head
 from groundwork.nats.link import BUDGET_SECONDS
 from groundwork.nats.publishing import BusRefused, StoredMessage
 from groundwork.service.errors import Failure, NoRoom, TryAgain
-from groundwork.telemetry.settings import Sampler, sampler
+from groundwork.telemetry.span import Sampler, sampler
 from schemas import envelope, subjects
 from schemas.envelope import MSG_ID, SIGNATURE, without_capability
 from schemas.values import dataclass

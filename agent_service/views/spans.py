@@ -36,8 +36,8 @@ from agent_service.views.journal import question_of
 from groundwork.service import store_folder
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import in_daemon_thread, utc_now
-from groundwork.telemetry.settings import Sampler, uses_latest_gen_ai
-from groundwork.telemetry.span import Context, Span, Value, context_of, span_id
+from groundwork.telemetry.settings import uses_latest_gen_ai
+from groundwork.telemetry.span import Context, Sampler, Span, Value, context_of, span_id
 from schemas import keys
 from schemas.values import dataclass
 

@@ -1,16 +1,14 @@
-"""Settings section `telemetry:` of both services: receiver of traces, and sampling. The standard variables override it.
+"""Settings section `telemetry:` of both services: receiver of traces. The standard variables override it.
 
-The protocol is `http/protobuf` (https://opentelemetry.io/docs/specs/otel/protocol/exporter/). Sampling depends on the
-lower 64 bits of the trace id, as in the SDK, so that all services decide alike. Imports nothing of OpenTelemetry, whose
-reader of headers logs a malformed one with its key.
+The protocol is `http/protobuf` (https://opentelemetry.io/docs/specs/otel/protocol/exporter/). Imports nothing of
+OpenTelemetry, whose reader of headers logs a malformed one with its key.
 """
 
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Annotated
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -120,21 +118,3 @@ def uses_latest_gen_ai(environ: Mapping[str, str] = os.environ) -> bool:
     """True for the names of semantic-conventions-genai 0.1, the successor of 1.41."""
     chosen = environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")
     return "gen_ai_latest_experimental" in map(str.strip, chosen)
-
-
-Sampler = Callable[[str], bool]
-"""True if the trace with this id (32 hex digits) is kept."""
-
-_SHARES = {"always_on": "1", "always_off": "0"}
-
-
-def sampler(environ: Mapping[str, str] = os.environ) -> Sampler:
-    """Sampler of the environment; keeps every trace if that has none or an invalid one."""
-    name = environ.get("OTEL_TRACES_SAMPLER", "always_on").strip().lower().removeprefix("parentbased_")
-    said = environ.get("OTEL_TRACES_SAMPLER_ARG", "") if name == "traceidratio" else _SHARES.get(name, "1")
-    try:
-        share = float(said)
-    except ValueError:
-        share = 1.0
-    bound = round(share * 2**64) if 0 <= share <= 1 else 2**64
-    return lru_cache(maxsize=4096)(lambda trace_id: int(trace_id[16:], 16) < bound)

@@ -1,10 +1,15 @@
-"""A finished span as data. Ids are hex digits: 32 of a trace, 16 of a span."""
+"""A finished span as data, and the choice of the traces that are kept. Ids are hex digits: 32 of a trace, 16 of a span.
+
+Sampling depends on the lower 64 bits of the trace id, as in the SDK, so that all services decide alike.
+"""
 
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Literal
 
 Kind = Literal["internal", "client"]
@@ -55,3 +60,21 @@ def context_of(traceparent: str | None) -> Context | None:
     if unlawful or not int(trace_id, 16) or not int(parent_id, 16):
         return None
     return Context(trace_id, parent_id, sampled=bool(int(flags, 16) & _SAMPLED))
+
+
+Sampler = Callable[[str], bool]
+"""True if the trace with this id is kept."""
+
+_SHARES = {"always_on": "1", "always_off": "0"}
+
+
+def sampler(environ: Mapping[str, str] = os.environ) -> Sampler:
+    """Sampler of the environment; keeps every trace if that has none or an invalid one."""
+    name = environ.get("OTEL_TRACES_SAMPLER", "always_on").strip().lower().removeprefix("parentbased_")
+    said = environ.get("OTEL_TRACES_SAMPLER_ARG", "") if name == "traceidratio" else _SHARES.get(name, "1")
+    try:
+        share = float(said)
+    except ValueError:
+        share = 1.0
+    bound = round(share * 2**64) if 0 <= share <= 1 else 2**64
+    return lru_cache(maxsize=4096)(lambda trace_id: int(trace_id[16:], 16) < bound)

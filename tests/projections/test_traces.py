@@ -15,8 +15,7 @@ from agent_service.run.journal import replay
 from agent_service.views import spans
 from agent_service.views.spans import Traces, spans_since_rest
 from groundwork.service.errors import TryAgain
-from groundwork.telemetry.settings import sampler
-from groundwork.telemetry.span import Span
+from groundwork.telemetry.span import Span, sampler
 from tests.core.script import NOON
 from tests.kit.waiting import until
 from tests.projections.courses import PLAYED

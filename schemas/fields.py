@@ -135,7 +135,7 @@ def _storable_json(value: JsonValue, *, deepest: int = sys.maxsize, most: int = 
             raise ValueError("must not contain NaN or an infinite number")
         objects = [one for one in level if type(one) is dict] if dict in kinds else []
         lists = [one for one in level if type(one) is list] if list in kinds else []
-        _storable("".join(one for one in chain(level, *objects) if type(one) is str))
+        _storable("".join([one for one in chain(level, *objects) if type(one) is str]))
         left -= sum(map(len, chain(lists, objects)))
         if left < 0:
             raise ValueError(f"must hold at most {most} values, with those inside of others")

@@ -158,6 +158,13 @@ class Commit(JournalRecord):
             return self.event.usage.cost_usd or 0.0
         return sum([lost.cost_usd or 0.0 for lost in self.all(CallLost)], 0.0) if CallLost in self.kinds else 0.0
 
+    @property
+    def spending(self) -> tuple[str, str, float, int]:
+        """Day (UTC), caller, cost of the entry in USD, and bytes of its caller's wake."""
+        brief, entry = self.state.brief, self.entry
+        size = len(entry.event.encode()) if entry.seq == 1 and brief.caller and not brief.as_step else 0
+        return f"{entry.at:%Y-%m-%d}", brief.caller, self.paid_usd, size
+
     @cached_property
     def opened(self) -> int:
         """Change in the number of open runs of the caller. Child runs do not count."""

@@ -35,7 +35,6 @@ from agent_service.store.messages import (
     TombstoneRecord,
     record_in,
     row_in,
-    spending_of,
 )
 from groundwork.nats.publishing import StoredMessage
 from groundwork.service.errors import Misconfigured
@@ -186,7 +185,7 @@ def statements_of(
             statements.append(("drop_items", (run_id, growth.field, growth.dropped)))
         statements += [("add_item", (run_id, growth.field, item)) for item in growth.added]
     if commit.before is None or commit.paid_usd:
-        *_, usd, wake_bytes = spending = spending_of(commit)
+        *_, usd, wake_bytes = spending = commit.spending
         if usd or wake_bytes:
             statements.append(("spend", spending))
     return statements

@@ -192,7 +192,7 @@ class RunRow(StoredHeader):
         cls, commit: Commit, before: "RunRow | None", *, by: str, digest: str, whole_at: int, size: int, dispatched: int
     ) -> Self:
         entry, state, due_at = commit.entry, commit.state, commit.state.due_at
-        at, (day, _, usd, wake_bytes) = microseconds(entry.at), spending_of(commit)
+        at, (day, _, usd, wake_bytes) = microseconds(entry.at), commit.spending
         reserved = commit.reserved
         paid = before.paid if before else None
         if usd or wake_bytes:
@@ -232,13 +232,6 @@ class RemoteCommit:
     run_id: str
     position: int
     row: RunRow
-
-
-def spending_of(commit: Commit) -> tuple[str, str, float, int]:
-    """Day (UTC), caller, cost of the entry in USD, and bytes of its caller's wake."""
-    brief, entry = commit.state.brief, commit.entry
-    size = len(entry.event.encode()) if entry.seq == 1 and brief.caller and not brief.as_step else 0
-    return f"{entry.at:%Y-%m-%d}", brief.caller, commit.paid_usd, size
 
 
 _SIDE_RECORDS = {of.kind: of for of in (HaltRecord, DismissalRecord, TombstoneRecord, ArtifactTombstoneRecord)}

@@ -56,7 +56,7 @@ def prepare_landlock_for_processes() -> int:
 
 
 def enter_landlock(ruleset: int) -> None:
-    """Restricts this process for good. Needs `process.forbid_new_privileges` before. Raises OSError."""
+    """Restricts this process for good. Needs PR_SET_NO_NEW_PRIVS before. Raises OSError."""
     _checked(_syscall(RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
 
 

@@ -1,13 +1,15 @@
 """The child process of a guard that gives up its privileges step by step, and then executes the plugin.
 
 The order matters: session, limits, user, privileges, paths. The guard prepares what all calls of a plugin share: the
-view, which it enters itself, and the landlock ruleset.
+view, which it enters itself, and the landlock ruleset. The numbers are those of linux/prctl.h and linux/capability.h.
 """
 
+import ctypes
 import gc
 import os
 import resource
 import signal
+import sys
 from typing import NoReturn
 
 from ductile_gateway.plugins.box import boundaries
@@ -19,6 +21,12 @@ CANNOT_RUN = 126
 MOST_BYTES = 1000
 SPARE_TASKS = 512
 """Margin of the kernel's limit of processes, which counts all of the user's: it only stops a flood."""
+PR_SET_PDEATHSIG = 1
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+CAPABILITY_VERSION_3 = 0x20080522
+MOST_CAPABILITIES = 64
 NICER_BY = 5
 """The services go first when a plugin and they compete for the processor."""
 
@@ -54,7 +62,7 @@ class PreparedBox:
             boundaries.enter_view(read=order.read, write=write, frozen=order.frozen, closed=closed, room_mb=room_mb)
             process.hide_memory()
             self._temporary = _used()
-        process.drop_bounding_set()
+        _drop_bounding_set()
         if order.landlock:
             self.ruleset = boundaries.prepare_landlock(
                 order.read, (*write, *(boundaries.TEMPORARY if order.view else ()))
@@ -126,10 +134,33 @@ def _enter(box: PreparedBox, record: int, guard: int) -> None:
         os.setgid(order.user.gid)
         os.setuid(order.user.uid)
     if os.getuid() == 0 or order.view:
-        process.drop_capabilities()
-    process.forbid_new_privileges()
+        _drop_capabilities()
+    process.prctl(PR_SET_NO_NEW_PRIVS, 1)
     if box.ruleset is not None:
         boundaries.enter_landlock(box.ruleset)
-    process.die_with_parent(guard)
+    _die_with_parent(guard)
     os.closerange(3, record)
     os.closerange(record + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _die_with_parent(parent: int) -> None:
+    """Kills this process when its parent ends; at once if that has ended already."""
+    process.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _drop_bounding_set() -> None:
+    """Keeps root's capabilities from programs that this process starts."""
+    process.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    for number in range(MOST_CAPABILITIES):
+        process.prctl(PR_CAPBSET_DROP, number)
+
+
+def _drop_capabilities() -> None:
+    """Gives up root's capabilities for good. Raises OSError."""
+    if sys.platform != "linux":
+        return
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    if process.libc().capset(header, (ctypes.c_uint32 * 6)()) != 0:
+        raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")

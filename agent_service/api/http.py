@@ -39,12 +39,13 @@ from agent_service.api.errors import IDEMPOTENCY_KEY, MEDIA_TYPE, REFUSED, ApiEr
 from agent_service.api.feed import LAST_EVENT_ID, EventStream, StreamSlots
 from agent_service.api.micro import Fresh, Served, body_model, served_by
 from agent_service.api.openapi import Documents
+from agent_service.api.os_user import os_user
 from agent_service.api.requests import EVERY_SCOPE, MAX_BODY_BYTES, Caller, LongPoll, check_scopes, misfits
 from agent_service.run.children import WAKE_PREFIX
 from agent_service.run.intake import id_of
 from agent_service.settings import AgentSettings, ApiSettings, token_caller
 from agent_service.trust import identity
-from groundwork.http import PROBES, BodyReader, BodyRefused, host, os_user, single_header
+from groundwork.http import PROBES, BodyReader, BodyRefused, host, single_header
 from groundwork.telemetry.metrics import OTHER, Histogram, Instruments
 from schemas.operations import OPERATIONS, Operation
 

@@ -3,6 +3,9 @@
 Requests, answers and errors are the JSON of the HTTP API; parameters of the path are fields of the request. The header
 Nats-Service-Error-Code has the status, Retry-After the seconds to wait. Permissions of the bus decide who may ask, so
 operators' endpoints must be denied to others. An endpoint serves one request at a time.
+
+A server names callers of another account in the header `Nats-Request-Info`, which no client can forge there: such a
+request has a reply subject that no client may use (nats-server, client.go; seen with 2.15).
 """
 
 import json
@@ -19,13 +22,14 @@ from pydantic import BaseModel, create_model
 from agent_service.api.errors import REFUSED, ApiError, broken, refusal_of
 from agent_service.api.requests import EVERY_SCOPE, Caller, read
 from groundwork.nats.link import NatsLink
-from groundwork.nats.micro_service import caller_name, micro_service
+from groundwork.nats.micro_service import micro_service
 from groundwork.service.machine import token_hex
 from schemas import subjects
 from schemas.envelope import TRACEPARENT
 from schemas.fields import Id
 from schemas.operations import OPERATIONS, Operation
 
+INFO, OTHER_ACCOUNT_REPLY = "Nats-Request-Info", "_R_."
 ABOUT = "A durable agent loop: accepts goals, and tells where runs stand."
 
 Served = Callable[..., Awaitable[Any]]
@@ -83,7 +87,7 @@ async def _add(service: AgentService, operation: Operation, served: Served, fres
         if "request" in parameters:
             given["request"] = asked
         if "caller" in parameters:
-            given["caller"] = Caller(by=(who := caller_name(request)), payer=who, transport="nats", scopes=EVERY_SCOPE)
+            given["caller"] = Caller(by=(who := _caller_name(request)), payer=who, transport="nats", scopes=EVERY_SCOPE)
         if "traceparent" in parameters:
             given["traceparent"] = (request.headers or {}).get(TRACEPARENT)
         if fresh:
@@ -114,7 +118,7 @@ def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
             answer = await ask(request)
         except REFUSED as error:
             refusal = refusal_of(error)
-            refusal.log(request.subject, caller_name(request))
+            refusal.log(request.subject, _caller_name(request))
             raise _error(request, refusal) from error
         except Exception as error:
             log.exception("a request on the bus failed", extra={"subject": request.subject})
@@ -133,3 +137,13 @@ def _error(request: Request, refusal: ApiError) -> ServiceError:
 @cache
 def _schema_text(model: type[BaseModel]) -> str:
     return json.dumps(model.model_json_schema(), separators=(",", ":"))
+
+
+def _caller_name(request: Request) -> str:
+    """Such as `bus user ann of SHOP`; `bus` where NATS tells no more."""
+    if not request._msg.reply.startswith(OTHER_ACCOUNT_REPLY):  # nats-py shows it nowhere else
+        return "bus"
+    info = json.loads((request.headers or {}).get(INFO, "{}"))
+    account, user = info.get("acc"), info.get("user")
+    named = f" user {user}" if user else ""
+    return f"bus{named} of {account}" if account else "bus"

@@ -18,7 +18,7 @@ from agentic_client.errors import AgenticError, Broken, Unreachable
 from groundwork.service.config_file import DEV_FILE, FILE, file_section, interpolated, nearby
 from groundwork.service.errors import Exit, Misconfigured, NotDone
 from groundwork.service.invisible import visible
-from groundwork.service.secret import is_loopback, url_host, without_login
+from groundwork.service.secret import is_loopback, without_login
 from schemas.operations import BY_NAME
 
 MAX_RETRY_S = 300.0
@@ -120,3 +120,9 @@ def not_done(error: AgenticError) -> NotDone:
     )
     code = _EXITS.get(error.status, Exit.REFUSED if error.status else Exit.USAGE)
     return NotDone(message, Exit.UNREACHABLE if is_no_agent else code, facts)
+
+
+def url_host(host: str) -> str:
+    """Host for the URL of a server that listens on `host`."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 # compared with, not listened on
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

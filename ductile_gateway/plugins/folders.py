@@ -13,14 +13,14 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, PackageNotFoundError, requires
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from ductile_gateway.plugins.manifest import PluginManifest, read_manifest
 from groundwork.service.errors import Misconfigured
-from groundwork.service.program import DISTRIBUTION, extra_with
+from groundwork.service.program import DISTRIBUTION
 from groundwork.service.strict import NotYaml, parse
 from schemas import subjects
 from schemas.values import dataclass
@@ -28,6 +28,8 @@ from schemas.values import dataclass
 MANIFEST = "manifest.yaml"
 NOT_FOR_US = (*subjects.OUR_OWN_ROUTES, "ductile-look")
 FROM_HERE = ("./", "../", "~/")
+ALL = "all"
+_OF_AN_EXTRA = re.compile(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]")
 
 Config = Mapping[str, JsonValue]
 
@@ -189,11 +191,20 @@ def _require_packages(manifest: PluginManifest, entrypoint: Path, search: str | 
     lacking = [name for name in manifest.python_packages if not _is_here(name)]
     python = _python_of(entrypoint, search) if lacking else ""
     if python:  # else another Python runs it
-        names, extras = " ".join(map(shlex.quote, lacking)), dict.fromkeys(map(extra_with, lacking))
+        names, extras = " ".join(map(shlex.quote, lacking)), dict.fromkeys(map(_extra_with, lacking))
         ours = f"pip install '{DISTRIBUTION}[{','.join(extras)}]'" if all(extras) else ""
         theirs = f"{shlex.quote(python)} -m pip install {names}"
         why = f"{entrypoint}: {python} does not have {names}: {ours or theirs}"
         raise PluginRefused(why, optional=manifest.name if ours else "")
+
+
+def _extra_with(package: str) -> str:
+    """Our extra that installs `package`; empty if none does."""
+    try:
+        found = (_OF_AN_EXTRA.match(line) for line in requires(DISTRIBUTION) or ())
+    except PackageNotFoundError:
+        return ""
+    return next((one[2] for one in found if one and one[1] == package and one[2] != ALL), "")
 
 
 def runs_on_our_python(entrypoint: Path, search: str | None = None) -> bool:

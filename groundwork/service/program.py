@@ -5,7 +5,6 @@ With Python's defaults the garbage collector took an eighth of a busy service's 
 
 import gc
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -13,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +78,6 @@ def loaded(place: str) -> Any:
 
 
 DISTRIBUTION = "agentic-loop-nats"
-ALL = "all"
-_OF_AN_EXTRA = re.compile(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]")
 
 
 @cache
@@ -90,15 +87,6 @@ def installed_version() -> str:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "0.0.0"
-
-
-def extra_with(package: str) -> str:
-    """Our extra that installs `package`; empty if none does."""
-    try:
-        found = (_OF_AN_EXTRA.match(line) for line in requires(DISTRIBUTION) or ())
-    except PackageNotFoundError:
-        return ""
-    return next((one[2] for one in found if one and one[1] == package and one[2] != ALL), "")
 
 
 def invocation(name: str, module: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from ipaddress import ip_address
@@ -58,18 +58,6 @@ def secret_fault(secret: str, *, shortest: int = SHORTEST) -> str:
     if length < shortest:
         return f"is too short: a secret has at least {shortest} characters, {MAKE_ONE}"
     return ""
-
-
-def equal_secrets(secrets: Mapping[str, str]) -> tuple[str, ...]:
-    """One line for each pair of equal secrets, by their places: one of them reveals the other. A Ductile may have one
-    secret for all relays, in both directions."""
-    first: dict[str, str] = {}
-    pairs = [(first.setdefault(secret, place), place) for place, secret in secrets.items()]
-    doors = (pair for pair in pairs if pair[0] != pair[1] and not all(map(_RELAYED.match, pair)))
-    return tuple(f"{one} and {other} are the same secret" for one, other in doors)
-
-
-_RELAYED = re.compile(r"gateway\.(ingress\.peers|outbound\.relay|ductiles?\.(.+\.)?relay)")
 
 
 def unfit(fault: str) -> PydanticCustomError:
@@ -145,12 +133,6 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def url_host(host: str) -> str:
-    """Host for the URL of a server that listens on `host`."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 # compared with, not listened on
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 _HOST_AND_PATH = re.compile(r"(?i)https?://(localhost|\[[0-9a-f:.]+\]|[a-z0-9-]+(\.[a-z0-9-]+)+)[/?#]")

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pytest
 
-from groundwork.http import os_user
+from agent_service.api.os_user import os_user
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured, TryAgain, in_time
 from groundwork.service.json_log import set_up

@@ -13,13 +13,12 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER
 
-from agent_service.api.micro import serve_on_bus
+from agent_service.api.micro import INFO, serve_on_bus
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
 from agent_service.workbench.embedded_nats import EmbeddedNats
 from agentic_client import AsyncClient, NotNow
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.micro_service import INFO
 from groundwork.nats.settings import NatsSettings
 from schemas import subjects
 from schemas.operations import OPERATIONS

@@ -3,9 +3,10 @@ HTTP API, the gateway's section of the configuration, and the model (without a p
 
 import asyncio
 import os
+import re
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rich.text import Text
 from agent_service import settings
 from agent_service.bus.health import CANNOT_WRITE, RESTART, disk_trouble
 from agent_service.cli import output
-from agent_service.cli.client import reader_config
+from agent_service.cli.client import reader_config, url_host
 from agent_service.cli.doctor.bus import bus, id_of
 from agent_service.cli.options import AS_JSON, CONFIG_NEARBY
 from agent_service.errors import ModelError
@@ -31,7 +32,7 @@ from groundwork.service.commands import examples, flag
 from groundwork.service.config_file import WrongSettings, file_section, secrets_in_file
 from groundwork.service.errors import Exit, Fatal, Misconfigured, TryAgain
 from groundwork.service.program import own_command
-from groundwork.service.secret import equal_secrets, url_host, without_login
+from groundwork.service.secret import without_login
 from groundwork.sqlite.file import pending_upgrade
 from groundwork.sqlite.reserve import FOR_OPENING
 from schemas.status import Finding, counted
@@ -137,6 +138,18 @@ def _check_line(check: Finding) -> Text:
 
 
 # This machine
+
+
+def equal_secrets(secrets: Mapping[str, str]) -> tuple[str, ...]:
+    """One line for each pair of equal secrets, by their places: one of them reveals the other. A Ductile may have one
+    secret for all relays, in both directions."""
+    first: dict[str, str] = {}
+    pairs = [(first.setdefault(secret, place), place) for place, secret in secrets.items()]
+    doors = (pair for pair in pairs if pair[0] != pair[1] and not all(map(_RELAYED.match, pair)))
+    return tuple(f"{one} and {other} are the same secret" for one, other in doors)
+
+
+_RELAYED = re.compile(r"gateway\.(ingress\.peers|outbound\.relay|ductiles?\.(.+\.)?relay)")
 
 
 async def machine_checks(settings: AgentSettings, file: Path | None) -> AsyncIterator[Finding]:

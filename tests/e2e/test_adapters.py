@@ -118,42 +118,34 @@ def test_only_what_refuses_new_work_when_it_is_full_is_reported(discard: str, mo
     assert bool(list(stream_trouble(info))) == told
 
 
-async def test_a_wake_that_waits_goes_on_where_the_trouble_was_over_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "KNOWN_WITHIN_S", 0.01)
-    room, storing = Capacity(_none, max_queued=1), asyncio.Event()
-    waiting = asyncio.create_task(_wake(room, storing))
-    await asyncio.sleep(0)
-    room.say("stream AGENTIC_RUNS is full")
-    room.say("")
-    await asyncio.sleep(0.05)
-    storing.set()
-    assert await waiting == "stored"
-
-
-@pytest.mark.parametrize("is_stored", [True, False])
-async def test_a_wake_that_waits_is_refused_once_nothing_can_be_stored_unless_it_is_being_stored(
-    monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
+@pytest.mark.parametrize(
+    ("known_within_s", "is_over", "is_stored"),
+    [(0.01, True, True), (30.0, False, True), (0.01, False, False)],
+    ids=["the trouble is over in time", "it is being stored", "neither"],
+)
+async def test_a_wake_that_waits_is_refused_once_nothing_can_be_stored_and_it_is_not_being_stored(
+    monkeypatch: pytest.MonkeyPatch, *, known_within_s: float, is_over: bool, is_stored: bool
 ) -> None:
-    monkeypatch.setattr(limits, "KNOWN_WITHIN_S", 30.0 if is_stored else 0.01)
-    room, storing = Capacity(_none, max_queued=1), asyncio.Event()
-    waiting = asyncio.create_task(_wake(room, storing))
+    async def wake() -> str:
+        async with room.unless_trouble():
+            await storing.wait()
+        return "stored"
+
+    async def none() -> dict[Status, int]:
+        return {}
+
+    monkeypatch.setattr(limits, "KNOWN_WITHIN_S", known_within_s)
+    room, storing = Capacity(none, max_queued=1), asyncio.Event()
+    waiting = asyncio.create_task(wake())
     await asyncio.sleep(0)
     room.say("stream AGENTIC_RUNS is full", again_s=7)
+    if is_over:
+        room.say("")
     if is_stored:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.05 if is_over else 0)
         storing.set()
         assert await waiting == "stored"
         return
     with pytest.raises(TryAgain, match="AGENTIC_RUNS is full") as refused:
         await waiting
     assert refused.value.delay_s == 7
-
-
-async def _none() -> dict[Status, int]:
-    return {}
-
-
-async def _wake(room: Capacity, storing: asyncio.Event) -> str:
-    async with room.unless_trouble():
-        await storing.wait()
-    return "stored"

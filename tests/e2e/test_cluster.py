@@ -1,14 +1,12 @@
 """Three agents and a gateway on a cluster, as processes: any of them answers for any run, and another agent resumes the
 work of a dead one."""
 
-import asyncio
 import itertools
 import json
 import re
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,8 @@ import pytest
 import pytest_asyncio
 
 from schemas import subjects
-from tests.http.wire import Event, events
+from tests.http import wire
+from tests.http.wire import Event
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, Member, fleet
 from tests.kit.stack import PROBES, api, entries, get, is_ready, messages, post, shown, to_the_end, until, wake
@@ -161,18 +160,8 @@ async def ended_once(ships: Fleet, member: Member, run_id: str, mind: RecordingM
 
 
 async def followed(member: Member, run_id: str, *, after: int | None = None, most: int = 10_000) -> list[Event]:
-    headers = {} if after is None else {"Last-Event-ID": str(after)}
-    told: list[Event] = []
-    async with (
-        asyncio.timeout(WITHIN_S),
-        api(member) as client,
-        client.stream("GET", f"/v1/runs/{run_id}/events", headers=headers) as answer,
-        aclosing(events(answer)) as stream,  # type: ignore[type-var] # an async generator
-    ):
-        assert answer.status_code == 200
-        while len(told) < most and (event := await anext(stream, None)):
-            told.append(event)
-    return told
+    async with api(member) as client:
+        return await wire.followed(client, f"/v1/runs/{run_id}/events", after=after, most=most, within_s=WITHIN_S)
 
 
 @pytest.mark.usefixtures("mind")

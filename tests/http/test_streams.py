@@ -19,7 +19,7 @@ from agent_service.store.database import FILE
 from tests.core.cues import done
 from tests.core.script import commits_of
 from tests.http.house import House, bearer
-from tests.http.wire import Event, events
+from tests.http.wire import Event, events, followed
 from tests.kit.runs import accepted, run_id, whole_run
 from tests.kit.waiting import until
 from tests.projections.people import a_run_in_doubt, answers
@@ -30,21 +30,6 @@ ALL = "/v1/events"
 
 def url(run: str) -> str:
     return f"/v1/runs/{run}/events"
-
-
-async def some(client: httpx2.AsyncClient, path: str, *, after: int | None = None, most: int = 1000) -> list[Event]:
-    """Up to `most` events after that id; then the reader disconnects."""
-    told: list[Event] = []
-    headers = {} if after is None else {"Last-Event-ID": str(after)}
-    async with asyncio.timeout(WITHIN_S), client.stream("GET", path, headers=headers) as answer:
-        if answer.status_code == 204:
-            return []
-        assert answer.status_code == 200
-        stream = events(answer)
-        while len(told) < most and (event := await anext(stream, None)):
-            told.append(event)
-        await stream.aclose()  # type: ignore[attr-defined] # an async generator
-    return told
 
 
 def told_of(told: Sequence[Event]) -> list[tuple[str, int]]:
@@ -61,7 +46,7 @@ async def test_entries_come_as_they_are_committed(over_http: httpx2.AsyncClient,
             await house.play([commit])
         assert (await anext(stream)).data["status"] == "done"
         assert await anext(stream, None) is None
-    assert await some(over_http, url(run), after=6) == [], "who has seen the end is told not to come back"
+    assert await followed(over_http, url(run), after=6) == [], "who has seen the end is told not to come back"
 
 
 async def test_a_reader_who_is_behind_waits_for_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +75,7 @@ async def test_an_entry_that_is_seen_before_its_commit_returned_comes_with_its_r
     *begun, last = whole_run()
     house.archive.before = await house.store.load(await house.play(begun))
     await house.elsewhere([last])
-    (event,) = await some(over_http, ALL, after=len(begun), most=1)
+    (event,) = await followed(over_http, ALL, after=len(begun), most=1)
     assert (event.data["entry"]["status"], event.data["run"]["status"]) == ("done", "done")
 
 
@@ -99,21 +84,21 @@ async def test_a_run_that_an_answer_opens_again_is_followed_again_to_its_next_en
 ) -> None:
     commits = commits_of(a_run_in_doubt(run_id(1)) >> answers("it is there", "ran") >> done())
     run = await house.play(commits[:5])
-    assert (await some(over_http, url(run)))[-1].data["status"] == "escalated"
-    assert await some(over_http, url(run), after=5) == []
+    assert (await followed(over_http, url(run)))[-1].data["status"] == "escalated"
+    assert await followed(over_http, url(run), after=5) == []
     await house.play(commits[5:6])
-    reader = asyncio.create_task(some(over_http, url(run), after=5))
+    reader = asyncio.create_task(followed(over_http, url(run), after=5))
     await until(lambda: house.followers)
     await house.play(commits[6:])
     assert [(event.id, event.data["status"]) for event in await reader] == [(6, "running"), (7, "done")]
-    assert [event.id for event in await some(over_http, url(run))] == [1, 2, 3, 4, 5, 6, 7]
+    assert [event.id for event in await followed(over_http, url(run))] == [1, 2, 3, 4, 5, 6, 7]
 
 
 async def test_what_others_wrote_cannot_forge_an_event(client: httpx2.AsyncClient, house: House) -> None:
     evil = "x\nid: 9\r\nevent: end\rdata: {}\n\n: \u2028 \u2029 \x1b[2J"
     run = await house.play([accepted(goal=evil)])
     await client.post(f"/v1/runs/{run}/cancel", json={"reason": evil})
-    told = await some(client, url(run))
+    told = await followed(client, url(run))
     assert [(event.id, event.name) for event in told] == [(1, "WakeAccepted"), (2, "CancelRequested")]
     assert told[0].data["event"]["brief"]["goal"] == evil
 
@@ -159,7 +144,7 @@ async def test_a_stream_is_cut_off_where_the_journal_cannot_be_read_and_can_be_t
         await house.play(commits[3:])
         assert await anext(stream, None) is None
     house.archive.away = False
-    assert [event.id for event in await some(over_http, url(run), after=2)] == [3, 4, 5, 6]
+    assert [event.id for event in await followed(over_http, url(run), after=2)] == [3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -178,8 +163,8 @@ async def test_twenty_cuts_lose_and_repeat_nothing_while_all_runs_go_on_here_and
     going = asyncio.create_task(go_on())
     told: list[Event] = []
     for _ in range(20):
-        told += await some(over_http, ALL, after=told[-1].id if told else 0, most=chance.randint(1, 4))
-    told += await some(over_http, ALL, after=told[-1].id, most=len(commits) - len(told))
+        told += await followed(over_http, ALL, after=told[-1].id if told else 0, most=chance.randint(1, 4))
+    told += await followed(over_http, ALL, after=told[-1].id, most=len(commits) - len(told))
     await going
     assert told_of(told) == [(commit.entry.run_id, commit.entry.seq) for commit in commits]
 
@@ -198,6 +183,6 @@ async def test_a_damaged_entry_keeps_no_other_from_being_told_and_a_run_is_loade
     await house.play([accepted(2)])
     with contextlib.closing(sqlite3.connect(tmp_path / "store" / FILE)) as connection, connection:
         connection.execute("UPDATE journal SET event = '{' WHERE run_id = ? AND seq = 3", (run_id(1),))
-    told = told_of(await some(over_http, ALL, after=0, most=6))
+    told = told_of(await followed(over_http, ALL, after=0, most=6))
     assert told == [*((run_id(1), seq) for seq in (1, 2, 4, 5, 6)), (run_id(2), 1)]
     assert sorted(loads) == [run_id(1), run_id(2)]

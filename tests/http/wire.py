@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,7 @@ class Event:
     data: dict[str, Any]
 
 
-async def events(answer: httpx2.Response) -> AsyncIterator[Event]:
+async def events(answer: httpx2.Response) -> AsyncGenerator[Event]:
     """Events of a stream, each with exactly an id, a name and one line of data; without comments."""
     fields: dict[str, str] = {}
     async for line in answer.aiter_lines():
@@ -74,3 +75,20 @@ async def events(answer: httpx2.Response) -> AsyncIterator[Event]:
             yield Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
             fields = {}
     assert not fields, "the stream ended within an event"
+
+
+async def followed(
+    client: httpx2.AsyncClient, path: str, *, after: int | None = None, most: int = 1000, within_s: float = 20.0
+) -> list[Event]:
+    """Up to `most` events after that id; then the reader disconnects. None where it is told not to come back."""
+    told: list[Event] = []
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    async with (
+        asyncio.timeout(within_s),
+        client.stream("GET", path, headers=headers) as answer,
+        aclosing(events(answer)) as stream,
+    ):
+        assert answer.status_code in (200, 204)
+        while len(told) < most and (event := await anext(stream, None)):
+            told.append(event)
+    return told

@@ -18,7 +18,6 @@ from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
 from agent_service.history.log_line import FOR_MACHINES
-from agent_service.metrics import AgentMetrics
 from agent_service.models.settings import open_model
 from agent_service.settings import AgentSettings, load
 from agent_service.store.database import FILE, MIGRATIONS
@@ -29,7 +28,6 @@ from groundwork.nats.topology import watch_streams
 from groundwork.service import serving
 from groundwork.service.config_file import nearby
 from groundwork.service.errors import Exit, TryAgain
-from groundwork.service.keys import KeyRing
 from groundwork.service.program import loaded
 from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.sqlite.file import pending_upgrade
@@ -76,17 +74,14 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
         ground = await ours.enter_async_context(starting)
         if ground.predecessor:
             log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
-        metrics = AgentMetrics(settings.model.provider)
-        keys = KeyRing.open(settings.keys_path())
         store = await ours.enter_async_context(open_store(settings, ground))
-        store.database.observe(metrics.store.committed)
         at, within_s = settings.http, HAND_OVER_S if take_over else 0.0
         listener = await ours.enter_async_context(serving.listening(at.host, at.port, who="agent", within_s=within_s))
         agent: Agent | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 background = Background(group)
-                agent = Agent(settings, ground, store, keys, model, metrics, folders, background)
+                agent = Agent(settings, ground, store, model, folders, background)
                 await _start(agent, background, group, listener, http=http)
         except asyncio.CancelledError:
             if agent:

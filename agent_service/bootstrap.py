@@ -61,17 +61,17 @@ class Agent:
         settings: AgentSettings,
         ground: ServiceContext,
         store: RunStore,
-        keys: KeyRing,
         model: ModelProvider,
-        metrics: AgentMetrics,
         folders_of: type[Folders],
         background: Background,
     ) -> None:
         link, shared, slots = ground.link, settings.shared, settings.turns
         workspaces = ground.folder / "workspaces" if shared else settings.workspaces
-        self.settings, self.ground, self.store, self.metrics = settings, ground, store, metrics
+        self.metrics = metrics = AgentMetrics(settings.model.provider)
+        store.database.observe(metrics.store.committed)
+        self.settings, self.ground, self.store = settings, ground, store
         self.clock, self.kill_switch = SystemClock(), KillSwitch()
-        self.signing = Signing(keys, ground.folder, progress=shared)
+        self.signing = Signing(KeyRing.open(settings.keys_path()), ground.folder, progress=shared)
         self.limits = _limits(settings, self.clock, Claims(NatsClaimStore(link)) if shared else LOCAL)
         artifacts = NatsArtifactStore(link)
         proven = ProvenArtifacts(artifacts, store)

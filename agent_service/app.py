@@ -80,9 +80,8 @@ async def _serve(settings: AgentSettings, folders: type[Folders], *, take_over: 
         agent: Agent | None = None
         try:
             async with asyncio.TaskGroup() as group:
-                background = Background(group)
-                agent = Agent(settings, ground, store, model, folders, background)
-                await _start(agent, background, group, listener, http=http)
+                agent = Agent(settings, ground, store, model, folders, Background(group))
+                await _start(agent, group, listener, http=http)
         except asyncio.CancelledError:
             if agent:
                 await agent.folders.flush()
@@ -105,9 +104,7 @@ async def _load_catalog(skills: NatsSkills) -> None:
         await skills.catalog()
 
 
-async def _start(
-    agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool
-) -> None:
+async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool) -> None:
     """Resumes runs at once, after what people said of them meanwhile. Callers may connect from the start; they are
     answered once the API is loaded: not in a thread, where each file that it reads would wait for a busy event loop.
     Then the agent is ready.
@@ -121,7 +118,7 @@ async def _start(
     await agent.receiving.people_heard.wait()
     agent.recovery.try_again()
     halts = watch_value(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
-    background.start(_load_catalog, agent.skills)  # queued runs wait for it
+    agent.background.start(_load_catalog, agent.skills)  # queued runs wait for it
     for work in (
         (agent.cluster or agent.recovery).keep_time(),
         agent.halt_control.keep_shown(halts),
@@ -135,7 +132,7 @@ async def _start(
     if any(runs[status] for status in UNDER_WAY):
         await serving.let_recovery_start()
     open_api = loaded("agent_service.serving:open_api")
-    await open_api(agent, background, group, listener, http=http)
+    await open_api(agent, group, listener, http=http)
     serving.notify_ready()
     link, lease, at = agent.ground.link, agent.ground.lease, serving.address(listener)
     log.info("ready", extra={"http": at, "resumed": left, "nats": link.servers, "epoch": lease.epoch})

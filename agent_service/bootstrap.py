@@ -69,7 +69,7 @@ class Agent:
         workspaces = ground.folder / "workspaces" if shared else settings.workspaces
         self.metrics = metrics = AgentMetrics(settings.model.provider)
         store.database.observe(metrics.store.committed)
-        self.settings, self.ground, self.store = settings, ground, store
+        self.settings, self.ground, self.store, self.background = settings, ground, store, background
         self.clock, self.kill_switch = SystemClock(), KillSwitch()
         self.signing = Signing(KeyRing.open(settings.keys_path()), ground.folder, progress=shared)
         self.limits = _limits(settings, self.clock, Claims(NatsClaimStore(link)) if shared else LOCAL)
@@ -95,22 +95,22 @@ class Agent:
         granted = settings.for_model(verifies=model.verifies)
         self.intake = Intake(self.turns, self.skills, granted, metrics.incoming)
         self.recovery = Recovery(self.intake, children, background, slots)
-        self._open_bus(link, background, workspaces, artifacts)
+        self._open_bus(link, workspaces, artifacts)
 
-    def _open_bus(self, link: NatsLink, background: Background, workspaces: Path, artifacts: NatsArtifactStore) -> None:
+    def _open_bus(self, link: NatsLink, workspaces: Path, artifacts: NatsArtifactStore) -> None:
         settings, store = self.settings, self.store
         board, go_on = NatsHaltBoard(link), self.recovery.go_on
         self.halt_control = HaltControl(self.kill_switch, store, board, self.turns.take, self.clock, go_on)
         self.cluster: Cluster | None = None
         """None for a single agent."""
         if settings.shared:
-            self.cluster = loaded("agent_service.cluster:Cluster")(self, store, background)
+            self.cluster = loaded("agent_service.cluster:Cluster")(self, store)
         link.repeats = self.metrics.incoming
         turns = self.cluster.receive if self.cluster else None
         self.receiving = NatsIntake(link, self.recovery, slots=settings.turns, turns=turns)
         self.draining = Draining(
             kill_switch=self.kill_switch,
-            background=background,
+            background=self.background,
             leave=self.receiving.leave,
             thinking=lambda: self.model_caller.under_way,
         )

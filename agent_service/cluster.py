@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import NoReturn
 
-from agent_service.background import Background
 from agent_service.bootstrap import Agent
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
@@ -64,7 +63,6 @@ class Cluster:
 
     agent: Agent
     store: SharedStore
-    background: Background
     turns: Turns = field(init=False)
     _queued: dict[str, float] = field(init=False, default_factory=dict)
 
@@ -79,7 +77,7 @@ class Cluster:
     def committed(self, change: Commit) -> None:
         if CURRENT_MESSAGE.get() is None or change.before is None:
             run_id = change.entry.run_id
-            self.background.start(self._put, {RUN_ID: run_id}, turn_id(run_id, change.entry.seq))
+            self.agent.background.start(self._put, {RUN_ID: run_id}, turn_id(run_id, change.entry.seq))
             self._abandon_superseded(run_id)  # another agent may take the turn
 
     async def inform_bus(self, forgotten_at: datetime) -> None:
@@ -164,7 +162,7 @@ class Cluster:
 
     def _abandon_superseded(self, run_id: str) -> None:
         if self.turns.model_caller.calls_of(run_id):
-            self.background.start(self._abandon_calls, run_id)
+            self.agent.background.start(self._abandon_calls, run_id)
 
     async def _abandon_calls(self, run_id: str) -> None:
         run = await self.store.load(run_id)

@@ -15,7 +15,6 @@ from agent_service.api.micro import serve_on_bus
 from agent_service.api.people import PeopleCalls
 from agent_service.api.runs import JournalReader, RunCalls
 from agent_service.api.service import OperatorCalls, Part, Probe, ServiceCalls
-from agent_service.background import Background
 from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import health
 from agent_service.bus.dead_letters import NatsDeadLetters
@@ -49,12 +48,10 @@ async def _caught_up(store: RunStore) -> None:
             await store.caught_up()
 
 
-async def open_api(
-    agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool
-) -> None:
+async def open_api(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket, *, http: bool) -> None:
     link, store = agent.ground.link, agent.store
     feed = Feed(store, agent.turns.observers, agent.remote_observers)
-    services = tuple(_services(agent, background, feed))
+    services = tuple(_services(agent, feed))
     fresh = partial(_caught_up, store) if agent.settings.shared else None
     await serve_on_bus(link, services, fresh=fresh)
     if http:
@@ -62,7 +59,7 @@ async def open_api(
         group.create_task(serve_http(app, listener, stopping=feed.end))
 
 
-def _services(agent: Agent, background: Background, feed: Feed) -> Iterator[object]:
+def _services(agent: Agent, feed: Feed) -> Iterator[object]:
     link, store, skills, gateway = agent.ground.link, agent.store, agent.skills, GatewayMonitor(agent.ground.link)
     reader, letters = JournalReader(store), NatsDeadLetters(link)
     me = store_id(agent.ground.folder) if agent.settings.shared else None
@@ -76,7 +73,7 @@ def _services(agent: Agent, background: Background, feed: Feed) -> Iterator[obje
 
     probes: dict[Part, Probe] = {"agent": this_agent, "gateway": gateway.findings, "nats": nats}
     outside = skills, gateway.step_trouble, partial(callback_flaw, link)
-    yield RunCalls(store, agent.intake, *outside, background, feed.rest, reader)
+    yield RunCalls(store, agent.intake, *outside, agent.background, feed.rest, reader)
     yield Inspection(store, reader, agent.folders, prompt_of)
     yield WhyCalls(store, partial(locate, link), letters, skills, partial(gateway.status, 0.0), agent.ready)
     yield PeopleCalls(store, letters)

@@ -123,7 +123,7 @@ async def fired(turn: str, state: RunState, at: datetime) -> int:
     agent = MagicMock(**{"turns.clock": FakeClock(at), "turns.current": current, "recovery.fire": fire})
     store = MagicMock(entries_under=AsyncMock(return_value=set()))
     CURRENT_MESSAGE.set(message)
-    await Cluster(agent, store, MagicMock()).receive(message)
+    await Cluster(agent, store).receive(message)
     assert not store.mark_dispatched.called, "a queue dispatches nothing"
     return fire.await_count
 
@@ -144,7 +144,7 @@ async def test_what_is_due_or_missed_is_queued_once_and_not_forgotten_while_it_c
     due = AsyncMock(return_value=[RUN])
     agent = MagicMock(**{"turns.kill_switch": KillSwitch(), "recovery.due": due, "ground.link.store": put})
     store = MagicMock(version=lambda _: 4, overdue_turns=Mock(side_effect=[[(run_id(2), 1)], []]))
-    cluster = Cluster(agent, store, MagicMock())
+    cluster = Cluster(agent, store)
     with pytest.raises(TryAgain):
         await cluster.look()
     for _ in range(2):

@@ -78,7 +78,6 @@ class BusClient(Client):
     def __init__(self, settings: NatsSettings) -> None:
         super().__init__()
         self.settings = settings
-        self._encrypted = settings.encrypted
         self._outage = Outage("NATS", log)
         self._last_logged = ""
         self._prefix = ""
@@ -246,7 +245,7 @@ class BusClient(Client):
             _fail(answer, error)
 
     def _connect_command(self) -> bytes:
-        if self._encrypted and not self._speaks_tls():
+        if self.settings.encrypted and not self._speaks_tls():
             if self._transport:
                 # nats-py leaves it open when it tries the next one, and its annotation out.
                 self._transport.close()  # type: ignore[no-untyped-call]
@@ -261,7 +260,7 @@ class BusClient(Client):
         return writer is not None and writer.get_extra_info("ssl_object") is not None
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        if self._encrypted and not self._speaks_tls():
+        if self.settings.encrypted and not self._speaks_tls():
             info = {name: value for name, value in info.items() if name != "connect_urls"}
         await super()._process_info(info, initial_connection)
 

@@ -6,6 +6,8 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
@@ -15,9 +17,9 @@ from agent_service.archive.retention import KeepRunsSettings
 from agent_service.models.settings import KEYS, ModelSettings, Provider
 from groundwork.nats.settings import ServiceSettings
 from groundwork.service import config_file
-from groundwork.service.config_file import Port, Section, ServerSettings, written
+from groundwork.service.config_file import Port, Section, ServerSettings, interpolated, leaves, parsed, written
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret import Secret, is_loopback, secret_fault
+from groundwork.service.secret import InFile, Secret, is_loopback, secret_fault
 from schemas import catalog, subjects
 from schemas.catalog import Approve, ToolOffer
 from schemas.fields import ToolName, validation_flaws
@@ -231,10 +233,25 @@ class AgentSettings(ServiceSettings):
         return (catalog.agent_tool(),) if self.limits.max_depth else ()
 
 
+SECRETS = frozenset({"token", "secret", "previous_secret", "password", "api_key"})
+
+
+def secrets_in_file(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Secrets of all programs in the file, by place (`gateway.ductile.token`), without plugin configuration: a plugin
+    may have the token for our own API."""
+    found: dict[str, str] = {}
+    for (*above, last), value in leaves(interpolated(parsed(path), environ)):
+        name = last.removesuffix("_file")
+        if name in SECRETS and isinstance(value, str) and value and config_file.OF_PLUGINS not in pairwise(above):
+            with suppress(OSError, ValueError):  # loading the settings reports it
+                found[".".join((*above, name))] = value if name == last else InFile(value).text()
+    return found
+
+
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSettings:
     """Reads the settings. Raises Misconfigured, with every problem and its place."""
     loaded = config_file.load(AgentSettings, SECTION, path, environ, other_sections=("gateway",))
-    secrets = config_file.secrets_in_file(path, environ) if path else {}
+    secrets = secrets_in_file(path, environ) if path else {}
     for place in filter(DUCTILE_TOKEN.fullmatch, secrets):
         digest = hashlib.sha256(secrets[place].encode()).hexdigest()
         for token in loaded.http.tokens:

@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -160,7 +159,6 @@ def leaves(node: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
 
 
 SHARED_SECTION = "nats"
-SECRETS = frozenset({"token", "secret", "previous_secret", "password", "api_key"})
 OF_PLUGINS = ("plugins", "config")
 
 _VARIABLE = re.compile(r"(\$?)\$\{([^}]*)\}")
@@ -172,7 +170,7 @@ def load(
     """Raises WrongSettings with all problems. `path`: None for no file. `other_sections` belong to other programs; any
     other section is an unknown key, as is a variable that begins as the section's do and has no field."""
     reading = _Reading(str(path or "environment"), environ, (section,), f"{section.upper()}_")
-    document = reading.mapping(_parsed(path) if path else None, ())
+    document = reading.mapping(parsed(path) if path else None, ())
     known = {section, SHARED_SECTION, *other_sections}
     for key in document.keys() - known:
         reading.report_unknown((key,), known)
@@ -189,21 +187,9 @@ def load(
     return settings
 
 
-def secrets_in_file(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Secrets of all programs in the file, by place (`gateway.ductile.token`), without plugin configuration: a plugin
-    may have the token for our own API."""
-    found: dict[str, str] = {}
-    for (*above, last), value in leaves(interpolated(_parsed(path), environ)):
-        name = last.removesuffix("_file")
-        if name in SECRETS and isinstance(value, str) and value and OF_PLUGINS not in pairwise(above):
-            with suppress(OSError, ValueError):  # loading the settings reports it
-                found[".".join((*above, name))] = value if name == last else InFile(value).text()
-    return found
-
-
 def file_section(path: Path | None, *names: str) -> dict[str, Any]:
     """Section of the file, unchecked; empty if it is missing. Raises WrongSettings."""
-    reading, found = _Reading(str(path), {}), _parsed(path) if path else None
+    reading, found = _Reading(str(path), {}), parsed(path) if path else None
     for depth, name in enumerate(names):
         found = reading.mapping(found, names[:depth]).get(name)
     return reading.mapping(found, names)
@@ -213,7 +199,7 @@ def interpolated(document: Any, environ: Mapping[str, str]) -> Any:
     return _Reading("", environ).interpolated(document, ())
 
 
-def _parsed(path: Path) -> Any:
+def parsed(path: Path) -> Any:
     try:
         return parse(path.read_text(encoding="utf-8"))
     except OSError as error:

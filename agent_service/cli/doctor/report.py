@@ -25,11 +25,11 @@ from agent_service.errors import ModelError
 from agent_service.history.text import ok, one_line, warning, wrong
 from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings, open_model
-from agent_service.settings import AgentSettings, ApiSettings
+from agent_service.settings import AgentSettings, ApiSettings, secrets_in_file
 from agent_service.store.database import FILE, MIGRATIONS, open_for_reading
 from agent_service.store.runs import RunStore
 from groundwork.service.commands import examples, flag
-from groundwork.service.config_file import WrongSettings, file_section, secrets_in_file
+from groundwork.service.config_file import WrongSettings, file_section
 from groundwork.service.errors import Exit, Fatal, Misconfigured, TryAgain
 from groundwork.service.program import own_command
 from groundwork.service.secret import without_login

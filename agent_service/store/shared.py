@@ -1,8 +1,9 @@
 """The run store that several agents share: a log of entries, an index of it in each process, and runs on demand.
 
-    decide ─▶ append behind the run's newest entry ─▶ acknowledged ─▶ in the index ─▶ done
+    decide ─▶ append behind the run's newest entry ─▶ acknowledged ─▶ done
 
-A run is read from its newest snapshot on, then from where the last read ended. A commit with an unknown outcome raises
+A run is read from its newest snapshot on, then from where the last read ended. The index follows a moment later, for
+own entries, too; only a new run is in it before it is acknowledged. A commit with an unknown outcome raises
 TryAgain, and its message is delivered again; if it was stored after all, it counts as a commit of another process.
 """
 
@@ -72,6 +73,8 @@ class SharedStore(RunStore):
         self._journals = JournalCache(database, log, self._quarantine, self.caught_up)
         self._own: dict[str, asyncio.Future[int]] = {}
         """Entries of this process that are not in the index yet, by hash; their positions there."""
+        self._appended = 0
+        """Position of the newest entry of this process."""
         self._began_at = float("inf")
         """Messages up to this position are no news."""
         self.on_remote_commit: Callable[[RemoteCommit], object] = lambda _: None
@@ -175,6 +178,7 @@ class SharedStore(RunStore):
         return [entry for entry in entries if entry.seq > after][:most]
 
     async def places(self, after: int, limit: int) -> Sequence[JournalPosition]:
+        await self._index.wait(self._appended)
         messages = await self._log.read(subjects.STORED_RUNS, after, limit)
         seen = [one for one in messages if one.seq <= self.newest()]  # `load` and `entries` may not have later ones
         return [JournalPosition(one.seq, _run_id(one), row.seq if (row := row_in(one)) else 0) for one in seen]
@@ -241,8 +245,8 @@ class SharedStore(RunStore):
                 self._notify(self.on_halt, record.halt)
 
     async def _append(self, commit: Commit, journal: Journal, *, among: str = "") -> None:
-        """Returns once it is stored, and in the index unless that fell behind. A new run begins by a turn of its own.
-        Raises VersionMoved, TryAgain."""
+        """Returns once it is stored; a new run is also in the index then, unless that fell behind, and begins by a turn
+        of its own. Raises VersionMoved, TryAgain."""
         entry, state, own = commit.entry, commit.state, turn_id(commit.entry.run_id, commit.entry.seq)
         by = own if among else str(CURRENT_MESSAGE.get() or own)
         if whole := entry.seq - journal.whole_seq >= SNAPSHOT_EVERY:
@@ -257,11 +261,13 @@ class SharedStore(RunStore):
             if not among:
                 await self._journals.expect_newest(journal)
             raise VersionMoved(f"run {entry.run_id}: another agent was faster with entry {entry.seq}") from error
+        self._appended = max(self._appended, position)
         if journal.version == entry.seq - 1:
             journal.add(message, row, position, Run(state=state, head=entry.hash))
             self._journals.remember(journal)
-        with contextlib.suppress(TryAgain):
-            await self._index.wait(position)
+        if among:
+            with contextlib.suppress(TryAgain):
+                await self._index.wait(position)
 
     async def _append_own(self, journal: Journal, body: bytes, row: RunRow, among: str) -> int:
         seen: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -22,6 +22,8 @@ from groundwork.sqlite.errors import is_damage
 from groundwork.sqlite.file import SqliteFile, open_file
 
 PATIENCE_S = 10.0
+GATHER_S = 0.05
+"""Pause after messages were applied, unless more are waited for: what comes meanwhile is one transaction."""
 
 SAME_INSTANT = timedelta(milliseconds=1)
 """Difference between two instants of one message, which the server rounds in two ways."""
@@ -73,9 +75,9 @@ class Replica:
         self._apply = apply
         self._forget = forget
         self.applied: Callable[[Sequence[StoredMessage]], object] | None = None
-        self.reached = 0
+        self.reached = self._wanted = 0
         self._created = self._at = ""
-        self._moved = asyncio.Event()
+        self._moved, self._hurry = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -91,6 +93,8 @@ class Replica:
     async def wait(self, seq: int) -> None:
         """Returns when the message at `seq` is here. Raises TryAgain when nothing has come for PATIENCE_S."""
         while self.reached < seq:
+            self._wanted = max(self._wanted, seq)
+            self._hurry.set()
             if not await set_within(self._moved, PATIENCE_S):
                 behind = f"this process has copied the facts up to {self.reached}, and not those up to {seq}"
                 raise TryAgain(f"{behind}: it is cut off from NATS, or out of room")
@@ -125,6 +129,9 @@ class Replica:
                 self.reached, self._at = batch.last_seq, batch.at.isoformat()
                 self._moved.set()
                 self._moved = asyncio.Event()
+                if self._wanted <= self.reached:
+                    self._hurry.clear()
+                    await set_within(self._hurry, GATHER_S)
 
     async def _require_same_log(self) -> None:
         extent = await patiently(self._log.extent)

@@ -46,6 +46,7 @@ async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:
     await store.accept(commits[0], DIGEST)
     for commit in commits[1:]:
         await store.commit(commit)
+    await store.caught_up()
     return commits[-1]
 
 

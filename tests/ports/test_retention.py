@@ -272,6 +272,7 @@ async def test_what_comes_for_a_dismissed_run_brings_it_back(store: Store) -> No
     assert await waiting(store) == []
     late = ToolReturned(at=NOON + 10 * SECOND, result=result.model_copy(update={"step": 1}))
     await store.commit(after(commits[-1], late))
+    await store.caught_up()
     assert await waiting(store) == [RUN]
     again = dismissal(1, version=6, by="token other")
     assert await store.dismiss(again) == again

@@ -83,6 +83,7 @@ async def test_runs_fall_due_and_are_queued_the_earliest_first(store: RunStore) 
     assert list(await store.due(second_due - timedelta(microseconds=1), 10)) == [run_id(1)]
     assert list(await store.due(second_due + HOUR, 2)) == [run_id(1), run_id(2)]
     await store.commit(started(accepted(2)))
+    await store.caught_up()
     assert list(await store.queued(5)) == [run_id(1), run_id(3)]
     assert list(await store.queued(1)) == [run_id(1)]
     asked_a_tool = await stored(store, whole_run(4)[:4])

@@ -1,5 +1,6 @@
 """Faults that only a store shared by several processes can have."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from agent_service.store.shared import SharedStore
 from groundwork.nats.publishing import StoredMessage
 from groundwork.nats.shared_log import ALL
 from groundwork.service.errors import NoRoom, TryAgain
+from groundwork.sqlite.replica import PATIENCE_S
 from schemas import subjects
 from schemas.envelope import MSG_ID
 from schemas.events import Signal
@@ -98,6 +100,21 @@ async def test_the_journal_of_all_runs_tells_no_entry_that_its_run_does_not_have
     await b.store.caught_up()
     assert [place.seq for place in await b.store.places(seen, 9)] == [3]
     assert [entry.seq for entry in await b.store.entries(RUN, 2)] == [3]
+
+
+async def test_a_commit_does_not_wait_for_the_index_and_the_journal_of_all_runs_waits_for_own_entries(
+    a: Member,
+) -> None:
+    *begun, newest = whole_run(1)[:3]
+    await stored(a.store, begun)
+    seen = a.store.newest()
+    a.wire.open.clear()
+    async with asyncio.timeout(PATIENCE_S / 2):
+        await a.store.commit(newest)
+    assert (await a.store.load(RUN), a.store.newest()) == (as_loaded(newest), seen)
+    shown = asyncio.ensure_future(a.store.places(seen, 9))
+    a.wire.open.set()
+    assert [place.seq for place in await shown] == [3]
 
 
 async def test_an_own_entry_is_in_its_run_once_the_index_has_it_though_its_answer_is_late(a: Member) -> None:
@@ -323,7 +340,8 @@ async def test_an_entry_that_no_message_led_to_is_named_by_any_agent_until_its_t
     await stored(a.store, [accepted(2)])
     CURRENT_MESSAGE.set(queued_turn(1))
     await a.store.commit(started(accepted(1)))
-    await b.store.caught_up()
+    for member in (a, b):
+        await member.store.caught_up()
     assert (a.store.overdue_turns(), b.store.overdue_turns()) == ([(run_id(2), 1)], [(run_id(2), 1)])
     b.store.turn_seen(turn_id(run_id(2), 1))
     assert b.store.overdue_turns() == []

@@ -132,6 +132,7 @@ async def test_a_log_holds_every_run_and_tombstone_and_an_agent_goes_on_with_it(
         waiting = commits_of(run_at(f"wake run_id={run_id(1)} wake_id=wake-0-1"))[-1]
         assert await member.store.load(run_id(1)) == as_loaded(waiting)
         await member.store.commit(started(waiting))
+        await member.store.caught_up()
         assert member.store.version(run_id(1)) == 2
 
 

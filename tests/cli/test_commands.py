@@ -6,7 +6,7 @@ test_live_runs.py has what needs a working agent.
 import os
 import pwd
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from errno import ENOSPC
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from tests.cli.invoke import Called, called
 from tests.http.house import House, open_house, serving, with_a_letter, with_a_question
 from tests.kit.runs import run_id, stopped, whole_run
 
-Transcript = Callable[[str], Awaitable[str]]
 AGO = re.compile(r"\b\d{3,}:\d\d:\d\d\b| +\d+ d$")
 """Ages of things in progress, which depend on the clock."""
 DONE, LETTER, QUESTION, STOPPED, WAITS, PAUSED = (run_id(number) for number in range(11, 17))
@@ -38,23 +37,18 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         yield house
 
 
-@pytest.fixture
-async def transcript(house: House) -> AsyncIterator[Transcript]:
+async def transcript(house: House, lines: str) -> str:
     """Output and exit code of each command line, without text that depends on clock and user."""
+    me, parts = pwd.getpwuid(os.getuid()).pw_name, []
     async with serving(house.app) as port:
-        url, me = f"http://127.0.0.1:{port}", pwd.getpwuid(os.getuid()).pw_name
-
-        async def told(lines: str) -> str:
-            parts = []
-            for line in filter(None, map(str.strip, lines.splitlines())):
-                ended = await called(*words(line), AGENTIC_URL=url, COLUMNS="100")
-                parts.append(f"$ agentic {line}\n{ended.out}{ended.err}({ended.code})\n")
-            text = "\n".join(parts).replace(f"os user {me}", "os user ME").replace(url, "URL")
-            text = re.sub(r"\[Errno \d+\] [^)]*", "…", text)
-            lines_told = [AGO.sub("…", one).rstrip(" │") if AGO.search(one) else one for one in text.splitlines()]
-            return "\n".join([*lines_told, ""])
-
-        yield told
+        url = f"http://127.0.0.1:{port}"
+        for line in lines.strip().splitlines():
+            ended = await called(*words(line), AGENTIC_URL=url, COLUMNS="100")
+            parts.append(f"$ agentic {line}\n{ended.out}{ended.err}({ended.code})\n")
+    text = "\n".join(parts).replace(f"os user {me}", "os user ME").replace(url, "URL")
+    text = re.sub(r"\[Errno \d+\] [^)]*", "…", text)
+    told = [AGO.sub("…", one).rstrip(" │") if AGO.search(one) else one for one in text.splitlines()]
+    return "\n".join([*told, ""])
 
 
 def words(line: str) -> list[str]:
@@ -154,9 +148,9 @@ show --watch --url http://127.0.0.1:1 last
 
 @pytest.mark.parametrize(("name", "lines"), [("looking", LOOKING), ("acting", ACTING), ("wrong", WRONG)])
 async def test_each_command_prints_and_ends_as_is_kept(
-    transcript: Transcript, name: str, lines: str, golden: Callable[[str, str], None]
+    house: House, name: str, lines: str, golden: Callable[[str, str], None]
 ) -> None:
-    golden(f"commands-{name}", await transcript(lines))
+    golden(f"commands-{name}", await transcript(house, lines))
 
 
 JSON = f"""

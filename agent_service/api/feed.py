@@ -151,13 +151,13 @@ class Channel:
 
 class Feed:
     def __init__(self, journal: RunStore, *observers: list[Callable[..., object]], poll_s: float = POLL_S) -> None:
-        """`observers`: those of commits; the feed is among them while it has followers."""
+        """`observers`: those of commits. The feed is among them, and polls the journal, while it has followers."""
         self._journal = journal
         self._observers = observers
         self._poll_s = poll_s
         self._channels: dict[str, Channel] = {}
         """Channels by run; the empty name is that of all runs."""
-        self._polling: asyncio.TimerHandle | None = None
+        self._polling: asyncio.TimerHandle
         self._polls = 0
         self._ended = False
 
@@ -246,11 +246,11 @@ class Feed:
             newest = partial(self._journal.version, run_id) if run_id else self._journal.newest
             read = partial(self._read_run, run_id) if run_id else self._read_all
             channel = Channel(newest, read)
-            for observers in () if self._channels else self._observers:
-                observers.append(self.announce)
+            if not self._channels:
+                for observers in self._observers:
+                    observers.append(self.announce)
+                self._schedule_poll()
             self._channels[run_id] = channel
-        if self._polling is None:
-            self._schedule_poll()
         channel.followers += 1
         try:
             yield channel
@@ -258,16 +258,15 @@ class Feed:
             channel.followers -= 1
             if not channel.followers:
                 del self._channels[run_id]
-            for observers in () if self._channels else self._observers:
-                observers.remove(self.announce)
+            if not self._channels:
+                for observers in self._observers:
+                    observers.remove(self.announce)
+                self._polling.cancel()
 
     def _schedule_poll(self) -> None:
         self._polling = asyncio.get_running_loop().call_later(self._poll_s, self._poll_all)
 
     def _poll_all(self) -> None:
-        self._polling = None
-        if not self._channels:
-            return
         self._polls += 1
         for channel in self._channels.values():
             channel.poll()

@@ -203,7 +203,8 @@ async def _run_demo(folder: Path, *, as_json: bool) -> Exit:
             demo.say(
                 "Starting NATS, the gateway and the agent; a slow machine takes a minute. A script plays the model."
             )
-            async with stack(DevOptions(folder=folder, story=True), demo.waits_for) as made:
+            options = DevOptions(folder=folder, story=True)
+            async with stack(options, lambda what: demo.say(f"waiting for {what}", "dim")) as made:
                 return await demo.play(made)
     except asyncio.CancelledError:
         demo.say("everything that was started is stopped")
@@ -216,16 +217,13 @@ async def _run_demo(folder: Path, *, as_json: bool) -> Exit:
 class _Demo:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.where: tuple[str, ...] = ()
+        self.environment = dict(os.environ)
 
     def say(self, text: str, style: str = "") -> None:
         output.console(stderr=self.as_json).print(Text(text, style=style), soft_wrap=True)
 
-    def waits_for(self, what: str) -> None:
-        self.say(f"waiting for {what}", "dim")
-
     async def play(self, made: DevStack) -> Exit:
-        self.where = ("--url", made.url)
+        self.environment["AGENTIC_URL"] = made.url
         self.say(f"\nThe page is {made.url}: open it, everything below happens there too.", "bold")
         while (accepted := await self.command("wake", GOAL)) == Exit.TRY_AGAIN:
             self.say("the agent is not ready yet; the demo tries again", "dim")
@@ -268,9 +266,9 @@ class _Demo:
     async def command(self, *arguments: str) -> int:
         """Returns its exit code. Its output goes to standard error with `--json`."""
         self.say(f"\n$ {invocation()} {shlex.join(arguments)}", "bold")
-        where = self.where if arguments[0] != "verify" else ()
         process = await asyncio.create_subprocess_exec(
-            *ending_with_us(own_command("agent_service", *arguments, *where)),
+            *ending_with_us(own_command("agent_service", *arguments)),
+            env=self.environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=sys.stderr if self.as_json else None,
         )

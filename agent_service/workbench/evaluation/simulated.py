@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -45,12 +46,12 @@ class SimulatedBus:
     """Implements the ports Clock and Bus."""
 
     def __init__(self, name: str) -> None:
-        self.published: list[PublishedMessage] = []
+        self.published: dict[str, PublishedMessage] = {}
+        """By key: a message that is published again is none more."""
         self.due: list[Due] = []
         self._name = name
         self._now = START_TIME
-        self._keys: set[str] = set()
-        self._places = 0
+        self._places = count(1)
 
     def now(self) -> datetime:
         return self._now
@@ -70,9 +71,8 @@ class SimulatedBus:
         self._now = self.later(seconds)
 
     async def publish(self, subject: str, body: bytes, *, msg_id: str, **_: object) -> None:
-        if msg_id not in self._keys:
-            self._keys.add(msg_id)
-            self.published.append(PublishedMessage(subject=subject, key=msg_id, body=body))
+        if msg_id not in self.published:
+            self.published[msg_id] = PublishedMessage(subject=subject, key=msg_id, body=body)
             if subject.startswith(WORK):
                 self.deliver(subject, body)
 
@@ -80,8 +80,7 @@ class SimulatedBus:
         await self.publish(subject, body, msg_id=headers[MSG_ID])
 
     def deliver(self, subject: str, body: bytes, *, after_s: float = 0.0) -> None:
-        self._places += 1
-        heapq.heappush(self.due, (self.later(after_s), self._places, subject, body))
+        heapq.heappush(self.due, (self.later(after_s), next(self._places), subject, body))
 
 
 THINKING_S = 5.0

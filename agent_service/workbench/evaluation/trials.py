@@ -205,7 +205,7 @@ class World:
         run_id = next(iter(self._runs), "") if run_id is None else run_id
         run = await self._store.load(run_id)
         children = [one.run_id for one in self._runs.values() if one.brief.parent and one.brief.parent.run_id == run_id]
-        published = (one for one in self._bus.published if one.subject != subjects.TOOL_RESULT)
+        published = (one for one in self._bus.published.values() if one.subject != subjects.TOOL_RESULT)
         return ObservedRun(
             state=run.state if run else None,
             entries=await self._store.entries(run_id),

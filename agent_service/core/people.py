@@ -7,7 +7,7 @@ An answer reopens an escalated run. The person says whether a write in doubt was
 other requests in flight are awaited, and are in doubt after their deadline.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from agent_service.core import acting, asking, continuing, limits, notes, planning
 from agent_service.core.events import SignalReceived
@@ -29,7 +29,6 @@ from agent_service.core.waiting import (
     Queued,
     RequestName,
     Sleeping,
-    Status,
     Stop,
     Thinking,
     acting_of,
@@ -231,7 +230,7 @@ def _refused(state: RunState, ask: Approval, ruling: Ruled) -> RunState:
 
 def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | Text:
     signal, undecided, held = event.signal, _undecided(state, ended), ended.held
-    if flaw := _flaw_of_reopening(state, ended, event) or _flaw_of_answer(state, signal):
+    if flaw := _flaw_of_reopening(state, event) or _flaw_of_answer(state, signal):
         return flaw
     if signal.outcome and len(undecided) != 1:
         return say("outcome_unclear", count=len(undecided))
@@ -264,21 +263,18 @@ def _reopen(state: RunState, ended: Ended, event: SignalReceived) -> RunState | 
     return replace(then, happened=(reopened, *then.happened))
 
 
-def _flaw_of_reopening(state: RunState, ended: Ended, event: SignalReceived) -> Text:
-    if ended.status is not Status.ESCALATED:
-        return say("has_ended", status=ended.status)
+def _flaw_of_reopening(state: RunState, event: SignalReceived) -> Text:
+    until = state.reopens_until
+    if until is None:
+        return say("has_ended", status=state.status)
     if event.signal.kind != "answer":
-        return say("answer_reopens", status=ended.status)
+        return say("answer_reopens", status=state.status)
     if parent := state.brief.as_step:
         return say("was_a_step", step=parent.step, run=parent.run_id)
     if not event.signal.message and event.signal.outcome is None:
         return say("answer_without_message")
-    late = (event.said_at or event.at) > reopenable_until(state, ended)
-    return say("reopened_too_late", days=state.brief.limits.reopen_days) if late else ""
-
-
-def reopenable_until(state: RunState, ended: Ended) -> datetime:
-    return ended.at + timedelta(days=state.brief.limits.reopen_days)
+    is_late = (event.said_at or event.at) > until
+    return say("reopened_too_late", days=state.brief.limits.reopen_days) if is_late else ""
 
 
 def _not_raised(before: RunState, running: RunState, ended: Ended) -> Text:

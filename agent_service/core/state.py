@@ -1,7 +1,7 @@
 """The state of one run: the fold of its journal, as immutable values, without slots where `replace` has to be quick."""
 
 from dataclasses import field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -311,6 +311,14 @@ class RunState:
     @property
     def ended_at(self) -> datetime | None:
         return self.waiting.at if isinstance(self.waiting, Ended) else None
+
+    @property
+    def reopens_until(self) -> datetime | None:
+        """None if no person's answer can reopen the run."""
+        ended_at = self.ended_at
+        if ended_at is None or self.status is not Status.ESCALATED:
+            return None
+        return ended_at + timedelta(days=self.brief.limits.reopen_days)
 
     def has_finished(self, step: int) -> bool:
         return step in [record.step for record in self.completed]

@@ -14,7 +14,6 @@ from agent_service.errors import LEFT_ALONE, Damaged, NewerVersion
 from agent_service.history.text import View, clipped, rfc3339
 from agent_service.run.human_tasks import OpenTask, Remedy, open_task, remedy, stop_kind
 from agent_service.store.lines import waits_for
-from agent_service.views.run import reopens_until
 from schemas import subjects
 from schemas.envelope import RUN_ID
 from schemas.events import INBOUND
@@ -170,7 +169,7 @@ class InboxView(View):
 
 
 def run_item(run: RunState, at: datetime) -> InboxItem:
-    asks, waits, until = open_task(run), waits_for(run, run.due_at), reopens_until(run)
+    asks, waits, until = open_task(run), waits_for(run, run.due_at), run.reopens_until
     ended: ItemKind = "in_doubt" if run.ending_class == "in_doubt" else "escalated"
     after_end: tuple[Action, ...] = ("start_again", "dismiss") if until else ()
     if until and at <= until:

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, JsonValue, computed_field
 
-from agent_service.core.people import reopenable_until
 from agent_service.core.state import Child, RunState
-from agent_service.core.waiting import Ended, Pending, Status
+from agent_service.core.waiting import Pending, Status
 from agent_service.history.history import History
 from agent_service.history.items import Item, as_tree
 from agent_service.history.results import result_of
@@ -115,22 +114,12 @@ class RunView(View):
 
 
 _TIMES = ("accepted_at", "started_at", "updated_at", "ended_at")
-_SAME_NAMES = ("run_id", "wake_id", "status", "reopened", "artifacts", *_TIMES)
+_SAME_NAMES = ("run_id", "wake_id", "status", "reopened", "reopens_until", "artifacts", *_TIMES)
 
 
 def run_view(run: RunState, history: History, *, present: frozenset[str] | None = None, trouble: str = "") -> RunView:
     """`present`: executors that answered the last catalog query. `trouble` is that of the first attempt."""
-    pendings = tuple(_pending_view(run, pending, present) for pending in run.pendings)
-    if pendings:
-        pendings = pendings[0].model_copy(update={"trouble": trouble}), *pendings[1:]
-    until_done: dict[str, Any] = {
-        "waiting_for": waiting_for(run),
-        "asks": open_task(run),
-        "reopens_until": reopens_until(run),
-        "remedy": remedy(run),
-        "pending": next(iter(pendings), None),
-        "pendings": pendings,
-    }
+    pendings = tuple(_pending_view(run, one, present, trouble if one is run.pending else "") for one in run.pendings)
     return RunView(
         **{name: getattr(run, name) for name in _SAME_NAMES},
         parent_run_id=run.brief.parent.run_id if run.brief.parent else None,
@@ -142,26 +131,25 @@ def run_view(run: RunState, history: History, *, present: frozenset[str] | None 
         outcome=str(run.reason) if run.status is Status.DONE else "",
         reason=str(run.reason),
         ending_class=run.ending_class,
+        remedy=remedy(run),
         steps=tuple(sorted(history.of_kind("step"), key=attrgetter("step"))),
         definition_of_done=tuple(DoneItem.model_validate(item, from_attributes=True) for item in run.done_items),
         budget=BudgetUse(**budget_use(run)),
         usage=UsageView.model_validate(run.spent, from_attributes=True),
+        pending=next(iter(pendings), None),
+        pendings=pendings,
+        waiting_for=waiting_for(run),
+        asks=open_task(run),
         models=tuple(history.models),
         trace_id=trace_id(run.run_id),
         trace_url=run.brief.trace_url,
-        **({} if run.status is Status.DONE else until_done),
     )
-
-
-def reopens_until(run: RunState) -> datetime | None:
-    waiting = run.waiting
-    return reopenable_until(run, waiting) if isinstance(waiting, Ended) and waiting.status is Status.ESCALATED else None
 
 
 _PENDING_NAMES = ("step", "attempt", "route", "requested_at", "deadline_at", "retry_at")
 
 
-def _pending_view(run: RunState, pending: Pending, present: frozenset[str] | None) -> PendingView:
+def _pending_view(run: RunState, pending: Pending, present: frozenset[str] | None, trouble: str) -> PendingView:
     executor = executor_of(run, pending.action.tool)
     return PendingView(
         **{name: getattr(pending, name) for name in _PENDING_NAMES},
@@ -171,6 +159,7 @@ def _pending_view(run: RunState, pending: Pending, present: frozenset[str] | Non
         command=pending.action.command,
         executor=executor,
         present=None if present is None or executor is None else executor in present,
+        trouble=trouble,
     )
 
 

@@ -13,7 +13,6 @@ from agent_service.history.words import WaitReason, attempt_text, executor_of, w
 from agent_service.run.human_tasks import Remedy, remedy
 from agent_service.run.ports import Dismissal
 from agent_service.views.inbox import DeadLetter, letter_item
-from agent_service.views.run import reopens_until
 from schemas import subjects
 from schemas.status import WaitingCall
 from schemas.values import dataclass
@@ -115,7 +114,7 @@ def _facts(run: RunState, seen: Observations) -> Iterator[tuple[str, str]]:
     summary = "" if run.summary == run.reason else f": {run.summary}"  # the verdict has the reason
     yield "run", f"{run.status}, entry {run.version} of {instant(run.updated_at)}{summary}"
     yield "timer", f"the agent acts by itself at {instant(run.due_at)}" if run.due_at else ""
-    until, pending = reopens_until(run), oldest_pending(run)
+    until, pending = run.reopens_until, oldest_pending(run)
     yield "answer", f"until {instant(until)}, a person's answer sets it going again" if until else ""
     yield from (("in doubt", f"whether step {doubt.step} ({doubt.tool}) was carried out") for doubt in run.doubts)
     if pending:

@@ -222,9 +222,8 @@ def attempt_answered(pending: Pending, status: AnswerStatus, error: ToolError | 
 
 def substitute_result(state: RunState, pending: Pending, **brought: Any) -> ToolResult:
     """A result in place of the executor's, dated by the event in hand."""
-    named = {"attempt": pending.attempt or 1, "task": pending.task or None, "round": pending.round or None}
-    about = {"run_id": state.run_id, "step": pending.step, "tool": pending.action.tool, **named}
-    return ToolResult(completed_at=state.updated_at, **about, **brought)
+    about = {"run_id": state.run_id, "tool": pending.action.tool, "attempt": pending.attempt or 1}
+    return ToolResult(completed_at=state.updated_at, **about, **pending.correlation, **brought)
 
 
 def failure(state: RunState, pending: Pending, error_class: str, why: Text, *, retryable: bool = False) -> ToolResult:

@@ -55,6 +55,11 @@ class RequestRef:
         return {"step": self.step, "task": self.task, "round": self.round}
 
     @property
+    def correlation(self) -> dict[str, Any]:
+        """As messages and views name it: task and round are null for the step's own request."""
+        return {"step": self.step, "task": self.task or None, "round": self.round or None}
+
+    @property
     def id(self) -> str:
         """Empty for the step's own request, `task-1` for its task, `task-1.task-2` for a task of that task."""
         asker, _, last = self.task.rpartition(".")

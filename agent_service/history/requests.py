@@ -183,8 +183,8 @@ class Requests:
             result = f"error: {fact.error.message}" if fact.error else f"ok: {fields['summary']}"
             parent.summary = f"after the end of the run: {result}"
         title = f"Result of {words.request_name(fact.name)} that {words.OUTCOMES[fact.status]}"
-        fields |= {"step": fact.step, "task": fact.task or None, "round": fact.round or None, "attempt": fact.attempt}
-        fields |= {"title": title, "tool": fact.tool, "parent": parent.id if parent else None}
+        fields |= {"title": title, "tool": fact.tool, "attempt": fact.attempt, "parent": parent.id if parent else None}
+        fields |= fact.correlation
         item = self.begin(f"result:{self.record.entry.seq}", kind="attempt", **fields)
         self.close(item.id, "refused")
 
@@ -209,5 +209,5 @@ def _retry_slot(item_id: str) -> str:
 
 
 def _request_fields(pending: Pending) -> dict[str, Any]:
-    name = {"step": pending.step, "task": pending.task or None, "round": pending.round or None}
-    return name | {"tool": pending.action.tool, "command": pending.action.command, "attempt": pending.attempt}
+    action = pending.action
+    return pending.correlation | {"tool": action.tool, "command": action.command, "attempt": pending.attempt}

@@ -47,8 +47,8 @@ def human_task(state: RunState) -> HumanTask | None:
             return _of(state, "budget", reason=str(stop.reason), step=state.step)
         case Ended(stop=stop, held=Acting(pendings=pendings)) as ended if stop.ending_class == "in_doubt":
             pending = next((one for one in pendings if one.name == ended.doubted), pendings[0])
-            about = _named(pending.step, pending.task, pending.round)
-            return _of(state, "in_doubt", reason=str(stop.reason), **about, **_call(state, pending.action))
+            called = _call(state, pending.action)
+            return _of(state, "in_doubt", reason=str(stop.reason), **pending.correlation, **called)
     return None
 
 
@@ -62,7 +62,7 @@ def _for_approval(state: RunState, asked: Approval) -> HumanTask:
     fields = {"reason": str(asked.reason), "arguments_hash": asked.subject_hash, "expires_at": state.due_at}
     match asked.proposal:
         case Plan(action=action):
-            about = _named(asked.step or state.step + 1, asked.task, asked.round)
+            about = asked.correlation | {"step": asked.step or state.step + 1}
             return _of(state, "approval", **about, **_call(state, action), **fields)
         case Framing() as framing:
             proposed: dict[str, JsonValue] = {
@@ -72,10 +72,6 @@ def _for_approval(state: RunState, asked: Approval) -> HumanTask:
                 "assumptions": [*framing.assumptions],
             }
             return _of(state, "approval", **_arguments(proposed), **fields)
-
-
-def _named(step: int, task: str, asked_in: int) -> dict[str, object]:
-    return {"step": step, "task": task or None, "round": asked_in or None}
 
 
 def _call(state: RunState, action: Action) -> dict[str, object]:

@@ -146,15 +146,14 @@ def run_view(run: RunState, history: History, *, present: frozenset[str] | None 
     )
 
 
-_PENDING_NAMES = ("step", "attempt", "route", "requested_at", "deadline_at", "retry_at")
+_PENDING_NAMES = ("attempt", "route", "requested_at", "deadline_at", "retry_at")
 
 
 def _pending_view(run: RunState, pending: Pending, present: frozenset[str] | None, trouble: str) -> PendingView:
     executor = executor_of(run, pending.action.tool)
     return PendingView(
         **{name: getattr(pending, name) for name in _PENDING_NAMES},
-        task=pending.task or None,
-        round=pending.round or None,
+        **pending.correlation,
         tool=pending.action.tool,
         command=pending.action.command,
         executor=executor,

@@ -6,7 +6,7 @@ status `budget`.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -22,7 +22,6 @@ from agent_service.core.waiting import (
     Acting,
     Graph,
     Pending,
-    RequestName,
     RequestRef,
     Status,
     TaskResult,
@@ -177,15 +176,11 @@ def _next(state: RunState, tried: set[tuple[int, str]]) -> Pending | None:
         if one.asks:  # its tool is asked again once its tasks are over
             fails, ready = False, (one.step, one.id) not in awaited
         else:
-            needed = _needed(one, results)
+            needed = [results.get((one.step, need, one.place[0])) for need in one.needs]
             fails, ready = "error" in needed, all(needed)
         if fails or (may_send and ready and _has_room(state.brief, busy, one.action.tool)):
             return _again(one, rounds[one.step] + 1) if one.asks else one
     return None
-
-
-def _needed(one: Pending, results: Mapping[RequestName, str]) -> list[str | None]:
-    return [results.get((one.step, need, one.place[0])) for need in one.needs]
 
 
 def _again(asker: Pending, number: int) -> Pending:

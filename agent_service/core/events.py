@@ -182,10 +182,6 @@ class EventFacts:
     def kinds(self) -> frozenset[type[Fact]]:
         return frozenset(map(type, self.facts))
 
-    @property
-    def reserved(self) -> CallReserved | None:
-        return self.event if isinstance(self.event, CallReserved) else self.first(CallReserved)
-
     def all(self, kind: type[F]) -> tuple[F, ...]:
         return tuple([fact for fact in self.facts if isinstance(fact, kind)]) if kind in self.kinds else ()
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent_service.archive.retention import ArtifactTombstone, NonNegative, Tombstone
+from agent_service.core.facts import CallReserved
 from agent_service.core.waiting import Status
 from agent_service.errors import NewerVersion, Tampered
 from agent_service.run.journal import RULES, Commit, Entry, Growth, encode_brief, encode_state
@@ -193,7 +194,7 @@ class RunRow(StoredHeader):
     ) -> Self:
         entry, state, due_at = commit.entry, commit.state, commit.state.due_at
         at, (day, _, usd, wake_bytes) = microseconds(entry.at), commit.spending
-        reserved = commit.reserved
+        reserved = commit.event if isinstance(commit.event, CallReserved) else commit.first(CallReserved)
         paid = before.paid if before else None
         if usd or wake_bytes:
             known = paid if paid and paid.day == day else Paid(day=day)

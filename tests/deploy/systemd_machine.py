@@ -41,25 +41,20 @@ class Machine:
 
     leader: int
 
-    def run(self, script: str, *, within_s: float = WITHIN_S) -> subprocess.CompletedProcess[str]:
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
         """Output of a script in root's shell there, with both streams merged."""
         inside = ["nsenter", "--target", str(self.leader), "--all", "bash", "-c", f"cd /root\n{script}"]
         return subprocess.run(
             inside, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=within_s, check=False,
+            timeout=WITHIN_S, check=False,
         )  # fmt: skip
 
-    def say(self, script: str, *, within_s: float = WITHIN_S) -> str:
-        done = self.run(f"set -eu -o pipefail\n{script}", within_s=within_s)
+    def say(self, script: str) -> str:
+        done = self.run(f"set -eu -o pipefail\n{script}")
         if done.returncode:
             noted = self.run("journalctl --no-pager --lines 40").stdout
             raise AssertionError(f"{script}\n{done.stdout[-4000:]}\n{noted}")
         return done.stdout
-
-    def put(self, source: Path, folder: str) -> None:
-        there = Path(f"/proc/{self.leader}/root{folder}")
-        there.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, there)
 
     def holds(self, script: str) -> bool:
         return self.run(script).returncode == 0

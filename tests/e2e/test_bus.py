@@ -34,8 +34,9 @@ async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]
         yield agent
 
 
-async def metric(made: Bench, name: str) -> int:
-    (line,) = [line for line in (await get(made, "/metrics")).text.splitlines() if line.startswith(f"agentic_{name}_")]
+async def ids_taken(made: Bench) -> int:
+    told = (await get(made, "/metrics")).text.splitlines()
+    (line,) = [line for line in told if line.startswith("agentic_ids_taken_by_others_")]
     return int(float(line.split()[1]))
 
 
@@ -45,12 +46,12 @@ async def is_done(made: Bench, run_id: str) -> bool:
 
 @pytest.mark.parametrize("theirs", ["no start at all", json.dumps(START)])
 async def test_a_wake_begins_though_somebody_has_taken_the_id_of_its_announcement(made: Bench, theirs: str) -> None:
-    name, before = f"order-{len(theirs)}", await metric(made, "ids_taken_by_others")
+    name, before = f"order-{len(theirs)}", await ids_taken(made)
     await made.publish(subjects.START, theirs, msg_id=keys.start(name))
     run_id, request = await made.begun(name, context={"of": "ours"})
     await made.answer(request)
     assert await is_done(made, run_id)
-    assert await metric(made, "ids_taken_by_others") == before + 1
+    assert await ids_taken(made) == before + 1
 
 
 async def test_a_malformed_result_of_a_write_leaves_it_in_doubt_at_once(made: Bench) -> None:

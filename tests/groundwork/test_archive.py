@@ -34,9 +34,9 @@ def back_up(folder: Path, files: dict[str, bytes], day: int = 0, ring: KeyRing =
     return archive.path
 
 
-def restored(path: Path, ring: KeyRing = RING) -> dict[str, bytes]:
+def restored(path: Path) -> dict[str, bytes]:
     with Archive.open(path) as archive:
-        archive.prove(ring)
+        archive.prove(RING)
         return {name: archive.read(name) for name in archive.manifest.files}
 
 

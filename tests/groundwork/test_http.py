@@ -66,11 +66,11 @@ async def all_of(connection: Connection) -> bytes:
             writer.close()
 
 
-async def trickle(connection: Connection, data: bytes, *, times: int = 1000) -> bytes:
+async def trickle(connection: Connection, data: bytes) -> bytes:
     """The data again and again, faster than any time for silence, until the server hangs up; all that came back."""
     _, writer = connection
     answer = asyncio.create_task(all_of(connection))
-    for _ in range(times):
+    for _ in range(1000):
         with contextlib.suppress(ConnectionError):
             writer.write(data)
             await writer.drain()

@@ -142,10 +142,6 @@ async def test_a_store_that_is_away_is_said_to_come_back(client: httpx2.AsyncCli
         assert (*code(answer), answer.headers["retry-after"]) == (503, "try_again", "7"), path
 
 
-async def waiting(client: httpx2.AsyncClient, run: str, wait: float = 30) -> httpx2.Response:
-    return await client.get(f"/v1/runs/{run}", params={"wait": wait})
-
-
 @pytest.mark.parametrize(
     ("commits", "status"), [(whole_run(), "done"), (with_a_question(), "paused"), (stopped(), "escalated")]
 )
@@ -153,7 +149,7 @@ async def test_who_waits_is_answered_when_the_run_rests_in_peoples_hands(
     over_http: httpx2.AsyncClient, house: House, commits: Sequence[Commit], status: str
 ) -> None:
     run = await house.play(commits[:1])
-    answer = asyncio.create_task(waiting(over_http, run))
+    answer = asyncio.create_task(over_http.get(f"/v1/runs/{run}", params={"wait": 30}))
     await until(lambda: house.followers == 1)
     for commit in commits[1:]:
         assert not answer.done()

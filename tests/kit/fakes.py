@@ -35,7 +35,7 @@ class FakeClock:
         return run_id(self._runs)
 
 
-def still(now: datetime = NOON) -> FakeClock:
+def still(now: datetime) -> FakeClock:
     """Makes this context, and tasks started in it, use a stopped clock, and returns it."""
     clock = FakeClock(now)
     clock.rule()

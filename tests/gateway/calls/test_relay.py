@@ -73,7 +73,7 @@ async def result_of(
     return world, result
 
 
-async def given_back(world: World, asked: CallRequest, why: str | None = None) -> None:
+async def given_back(world: World, asked: CallRequest, why: str) -> None:
     with pytest.raises(TryAgain, match=why):
         await world.relay().take(asked)
 

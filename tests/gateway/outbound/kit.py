@@ -24,10 +24,9 @@ HOOK = "https://hook.example/token-1"
 ENDINGS = frozenset({"agent.completed", "agent.escalated", "agent.failed", "agent.cancelled"})
 
 
-def an_event(kind: str = "completed", /, *, run_id: str = RUN, number: int = 1, **more: Any) -> Any:
-    key = f"agentic:run:{run_id}:{kind}" + (f":{number}" if number > 1 else "")
+def an_event(kind: str = "completed", /, *, run_id: str = RUN, **more: Any) -> Any:
     payload = {"run_id": run_id, "goal": "Find the answer — ü.", "outcome": "42"} | more
-    return {"type": f"agent.{kind}", "payload": payload, "dedupe_key": key}
+    return {"type": f"agent.{kind}", "payload": payload, "dedupe_key": f"agentic:run:{run_id}:{kind}"}
 
 
 def read(event: Any, at: datetime = NOON) -> LifecycleEvent:
@@ -93,7 +92,7 @@ class Town:
                 await self.settled()
         return outbound
 
-    async def pass_by(self, seconds: float, *, step_s: float = 60.0) -> None:
+    async def pass_by(self, seconds: float, *, step_s: float) -> None:
         """Lets time pass in steps, with all due attempts made in each."""
         while seconds > 0:
             self.clock.advance(min(step_s, seconds))

@@ -28,6 +28,7 @@ from schemas.envelope import MSG_ID, SIGNATURE, without_capability
 from schemas.values import dataclass
 
 SOURCE = "/agentic-loop/agent"
+ANNOUNCED = 4096
 ANNOUNCED_WITHIN_S = 2.0
 """The announcement of a run is for observers only: it is skipped if queued starts fill their stream."""
 
@@ -48,6 +49,8 @@ class Publisher:
     shared: bool = False
     capabilities: Capabilities = field(init=False)
     _keeps: Sampler = field(init=False, default_factory=sampler)
+    _announced: dict[str, None] = field(init=False, default_factory=dict)
+    """Keys of the newest announcements: the agent takes them from their queue, and their ids stay taken."""
 
     def __post_init__(self) -> None:
         self.capabilities = Capabilities(self.signing.ring)
@@ -87,17 +90,23 @@ class Publisher:
     async def _store(self, subject: str, body: bytes, key: str, headers: dict[str, str]) -> None:
         announces = subject == subjects.START
         within_s = ANNOUNCED_WITHIN_S if announces else BUDGET_SECONDS
-        is_same = partial(self._is_same, subject, body, headers)
+        is_same = partial(self._is_same, subject, key, body, headers)
         try:
             await self.bus.publish(subject, body, msg_id=key, headers=headers, within_s=within_s, is_same=is_same)
         except Failure as error:
             if not (announces and isinstance(error, NoRoom | BusRefused)):
                 raise TryAgain(str(error)) from error  # the outbox keeps the message while a person repairs the bus
             log.warning("a run begins without being announced", extra={"why": str(error)})
+        if announces:
+            self._announced[key] = None
+            if len(self._announced) > ANNOUNCED:
+                del self._announced[next(iter(self._announced))]
 
-    def _is_same(self, subject: str, body: bytes, headers: Mapping[str, str], stored: StoredMessage | None) -> bool:
+    def _is_same(
+        self, subject: str, key: str, body: bytes, headers: Mapping[str, str], stored: StoredMessage | None
+    ) -> bool:
         if stored is None:
-            return subject == subjects.START  # an agent takes announcements from their queue
+            return key in self._announced
         if (stored.subject, without_capability(stored.body)) != (subject, without_capability(body)):
             return False
         return SIGNATURE not in headers or self.signing.verifies(subject, stored.body, stored.headers.get(SIGNATURE))

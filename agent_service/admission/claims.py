@@ -5,7 +5,7 @@ that it has seen for a while.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Protocol
 
@@ -32,8 +32,6 @@ class Claims:
     """`values`: None for a single process, whose claims all succeed."""
 
     values: ClaimStore | None = None
-    now: Callable[[], float] = monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _me: str = field(init=False, default_factory=lambda: token_hex(6))
     _number: int = field(init=False, default=0)
     _seen: dict[str, float] = field(init=False, default_factory=dict)
@@ -41,8 +39,8 @@ class Claims:
 
     async def claim(self, limit: str, amount: float, left: Callable[[], float]) -> None:
         """Returns once `amount` is claimed. `left` is asked before each try; it may raise."""
-        while not await self.try_claim(limit, amount, left=left()):
-            await self.sleep(PAUSE_S)
+        while not await self.try_claim(limit, amount, left=left()):  # noqa: ASYNC110 - other processes give it up
+            await asyncio.sleep(PAUSE_S)
 
     async def try_claim(self, limit: str, amount: float, *, left: float) -> bool:
         """False if too little is `left`, by all known entries and the own claims."""
@@ -59,7 +57,7 @@ class Claims:
                 return True
 
     def _late(self, known: Amounts) -> Amounts:
-        now = self.now()
+        now = monotonic()
         self._seen = {name: since for name, since in self._seen.items() if now - since < 2 * JOURNALED_WITHIN_S}
         return {
             name: taken for name, taken in known.items() if now - self._seen.setdefault(name, now) < JOURNALED_WITHIN_S

@@ -5,7 +5,7 @@ Processes that share a store count each other's calls by their journal entries.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import field
 from datetime import datetime
 
@@ -57,12 +57,9 @@ class RateLimiter:
         *,
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
-        now: Callable[[], float] | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         claims: Claims = LOCAL,
     ) -> None:
-        self._now = now or this().monotonic
-        self._sleep = sleep
+        self._now = this().monotonic
         self._claims = claims
         rates = {"requests": requests_per_minute, "tokens": tokens_per_minute}
         self._rates = {name: rate for name, rate in rates.items() if rate}
@@ -88,7 +85,7 @@ class RateLimiter:
                 claimed = dict[str, float]()
                 while (wait := self._wait_s(tokens)) > 0 or not await self._is_ours(tokens, claimed):
                     self._check(wait)
-                    await self._sleep(wait or PAUSE_S)
+                    await asyncio.sleep(wait or PAUSE_S)
                 self._take(1, tokens)
         finally:
             self._waiting.remove(tokens)

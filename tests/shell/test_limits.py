@@ -4,9 +4,9 @@ Processes receive entries in one order and a little late, as from a shared store
 """
 
 import asyncio
-import heapq
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import wraps
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,41 +29,37 @@ from agent_service.store.messages import RemoteCommit, RunRow
 from agent_service.store.runs import RunStore
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import set_up
+from groundwork.service.machine import monotonic
 from tests.kit.fakes import FakeClock
 from tests.kit.memory_log import MemoryLog, joined
 from tests.kit.runs import DIGEST, FRAMING, NOON, accepted, after, replied, started
+from tests.sim.machines.boundary import Boundary
+from tests.sim.machines.network import Network
+from tests.sim.machines.time import Process, Scheduler
 
-TURNS_LOOKED_AT = 50
-"""Turns of the event loop: more than enough for every ready task to proceed."""
+MOMENT_S = 1e-6
+"""The clock of the machine is no finer either, so that a wait always ends."""
 
 
-class VirtualTime:
-    """`now` is in seconds."""
+class VirtualLoop(Process):
+    """No timer is so short that its time does not pass."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._numbers = count()
+    def call_later(self, delay: float, *what: Any, **context: Any) -> asyncio.TimerHandle:
+        return super().call_later(max(delay, MOMENT_S), *what, **context)
 
-    async def sleep(self, seconds: float) -> None:
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self.now + max(seconds, 1e-6), next(self._numbers), woken))
-        await woken
 
-    async def passes(self, seconds: float) -> None:
-        """Advances the clock and runs everything due within `seconds`."""
-        until = self.now + seconds
-        await self._settled()
-        while self._sleepers and self._sleepers[0][0] <= until:
-            self.now, _, woken = heapq.heappop(self._sleepers)
-            if not woken.done():
-                woken.set_result(None)
-            await self._settled()
-        self.now = until
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Plays the test in an event loop of the simulator, in which time passes at once."""
 
-    async def _settled(self) -> None:
-        for _ in range(TURNS_LOOKED_AT):
-            await asyncio.sleep(0)
+    @wraps(test)
+    def played(**given: Any) -> None:
+        process = VirtualLoop("test", scheduler := Scheduler(1), Network(Boundary(scheduler)))
+        process.begin(test(**given))
+        assert scheduler.run_until(lambda: not process.alive, within_s=86_400)
+        if process.why:
+            raise process.why
+
+    return played
 
 
 LAG_S, CALL_S = 0.02, 0.3
@@ -78,35 +74,33 @@ MAY = CallReserve(tokens=2000, cost_usd=0.02, reply_tokens=500)
 class MemoryValues:
     """Values that take a moment to be read and changed."""
 
-    def __init__(self, time: VirtualTime) -> None:
-        self._time = time
+    def __init__(self) -> None:
         self._values: dict[str, tuple[Amounts, int]] = {}
 
     async def look(self, limit: str) -> tuple[Amounts, int]:
-        await self._time.sleep(VALUE_S)
+        await asyncio.sleep(VALUE_S)
         return self._values.get(limit, ({}, 0))
 
     async def swap(self, limit: str, taken: Amounts, after: int) -> bool:
-        await self._time.sleep(VALUE_S)
+        await asyncio.sleep(VALUE_S)
         if self._values.get(limit, ({}, 0))[1] != after:
             return False
         self._values[limit] = taken, after + 1
         return True
 
 
-class Fleet(VirtualTime):
+class Fleet:
     """Processes that share a store and limits, and the instants at which calls were admitted."""
 
     def __init__(self, size: int, quota: QuotaSettings | None = None, usd: float | None = None, **rates: Any) -> None:
-        super().__init__()
         self._numbers = count(1)
         self.journal: list[Commit] = []
         self.admitted = 0
         self.live: list[SharedLimits] = []
-        values = MemoryValues(self)
+        values = MemoryValues()
         for _ in range(size):
-            claims = Claims(values if size > 1 else None, now=lambda: self.now, sleep=self.sleep)
-            rate_limiter = RateLimiter(**rates, now=lambda: self.now, sleep=self.sleep, claims=claims)
+            claims = Claims(values if size > 1 else None)
+            rate_limiter = RateLimiter(**rates, claims=claims)
             spending = Spending(FakeClock(), usd, lambda _: quota or QuotaSettings(), claims)
             self.live.append(SharedLimits(spending, rate_limiter))
 
@@ -114,13 +108,12 @@ class Fleet(VirtualTime):
         self, many: int, work: Callable[[SharedLimits], Coroutine[Any, Any, None]], *, seconds: float
     ) -> None:
         tasks = [asyncio.ensure_future(work(limits)) for limits in self.live for _ in range(many)]
-        await self.passes(seconds)
+        await asyncio.sleep(seconds)
         for task in tasks:
             task.cancel()
-        await asyncio.sleep(0)
 
     async def store(self, by: SharedLimits, commit: Commit) -> Commit:
-        await self.sleep(LAG_S)
+        await asyncio.sleep(LAG_S)
         self.journal.append(commit)
         row = RunRow.of(commit, None, by="another", digest="", whole_at=0, size=0, dispatched=0)
         for limits in self.live:
@@ -138,7 +131,7 @@ class Fleet(VirtualTime):
         self.admitted += 1
         reserves = CallReserved(at=base.entry.at, call=1, model="m", reserve=MAY)
         reserved = await self.store(limits, after(base, reserves))
-        await self.sleep(CALL_S)
+        await asyncio.sleep(CALL_S)
         limits.rate_limiter.settle(MAY.tokens, TOKENS)
         answer = replied(reserved, FRAMING)
         await self.store(limits, answer)
@@ -151,7 +144,7 @@ class Fleet(VirtualTime):
             except ModelError as error:
                 if error.remedy == "hold":
                     return
-                await self.sleep(error.retry_after_s or 0.0)
+                await asyncio.sleep(error.retry_after_s or 0.0)
 
     async def wakes(self, limits: SharedLimits) -> None:
         while True:
@@ -165,6 +158,7 @@ class Fleet(VirtualTime):
 
 @pytest.mark.parametrize("rates", [{"requests_per_minute": 120}, {"tokens_per_minute": 120 * TOKENS}])
 @pytest.mark.parametrize("size", [1, 3])
+@in_virtual_time
 async def test_a_rate_is_that_of_all_processes_together(size: int, rates: dict[str, Any]) -> None:
     fleet = Fleet(size, **rates)
     await fleet.busy(12, fleet.calls, seconds=60)
@@ -172,6 +166,7 @@ async def test_a_rate_is_that_of_all_processes_together(size: int, rates: dict[s
 
 
 @pytest.mark.parametrize("size", [1, 3])
+@in_virtual_time
 async def test_what_may_be_spent_in_a_day_is_spent_once(size: int) -> None:
     fleet = Fleet(size, usd=2.0)
     await fleet.busy(10, fleet.calls, seconds=60)
@@ -190,9 +185,10 @@ async def test_a_call_that_costs_more_than_a_day_has_waits_for_a_person() -> Non
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("most", [1, 60])
 @pytest.mark.parametrize("named", ["open_runs", "wakes_per_minute"])
+@in_virtual_time
 async def test_a_quota_is_that_of_all_processes_together(named: str, most: int, size: int) -> None:
     fleet = Fleet(size, QuotaSettings(**{named: most}))
-    await fleet.busy(30, fleet.wakes, seconds=2)
+    await fleet.busy(30, fleet.wakes, seconds=3)
     over = 0 if named == "open_runs" else 1  # as it fills while wakes are accepted
     assert most <= len(fleet.journal) <= most + over
 
@@ -239,18 +235,15 @@ async def test_what_processes_take_of_a_limit_at_the_same_time_stands_in_one_val
     assert all(taken)
 
 
-class Callers(VirtualTime):
-    """Calls that ask a rate limiter for admission, their outcomes, and the clock."""
+class Callers:
+    """Calls that ask a rate limiter for admission, and their outcomes."""
 
     def __init__(self, requests: int | None = None, tokens: int | None = None) -> None:
-        super().__init__()
         self.admitted: list[tuple[float, str]] = []
         """Instant and name of each call, in the order of admission."""
         self.put_off: dict[str, float | None] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self.rate_limiter = RateLimiter(
-            requests_per_minute=requests, tokens_per_minute=tokens, now=lambda: self.now, sleep=self.sleep
-        )
+        self.rate_limiter = RateLimiter(requests_per_minute=requests, tokens_per_minute=tokens)
 
     async def _admit(self, name: str, tokens: int) -> None:
         try:
@@ -258,7 +251,7 @@ class Callers(VirtualTime):
         except ModelError as error:
             self.put_off[name] = error.retry_after_s
         else:
-            self.admitted.append((round(self.now, 2), name))
+            self.admitted.append((round(monotonic(), 2), name))
 
     def ask(self, name: str, tokens: int = 0) -> None:
         self._tasks[name] = asyncio.ensure_future(self._admit(name, tokens))
@@ -271,7 +264,7 @@ class Callers(VirtualTime):
             name, _, number = word.partition("=")
             match name[0], name:
                 case "+", _:
-                    await self.passes(float(word))
+                    await asyncio.sleep(float(word) or MOMENT_S)
                 case "-", _:
                     self._tasks[name[1:]].cancel()
                 case _, "hold":
@@ -281,11 +274,6 @@ class Callers(VirtualTime):
                     self.rate_limiter.settle(int(admitted), int(used))
                 case _:
                     self.ask(name, int(number or 0))
-
-    async def leave(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
 IN_REQUESTS, IN_TOKENS = "requests", "tokens"
@@ -312,7 +300,7 @@ CASES: dict[str, tuple[dict[str, int], str, str, dict[str, float]]] = {
     ),
     "a call that is given up while it waits takes nothing and delays no other": (
         {IN_TOKENS: 6000},
-        "first=6000 +0 impatient=1500 patient=500 +1 -impatient +4",
+        "first=6000 +0 impatient=1500 patient=500 +1 -impatient +4.1",
         "first0 patient5",
         {},
     ),
@@ -349,21 +337,21 @@ CASES: dict[str, tuple[dict[str, int], str, str, dict[str, float]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@in_virtual_time
 async def test_calls_are_admitted_at_their_time_and_put_off_for_theirs(case: str) -> None:
     rates, script, admitted, put_off = CASES[case]
     callers = Callers(**rates)
     await callers.do(script)
     assert " ".join(f"{name}{at:g}" for at, name in callers.admitted) == admitted
     assert callers.put_off == pytest.approx(put_off)
-    await callers.leave()
 
 
+@in_virtual_time
 async def test_over_any_time_no_more_is_admitted_than_granted() -> None:
     callers = Callers(requests=30, tokens=3000)
     for second in range(5 * 60):
         for number in range(3):
             callers.ask(f"{second}.{number}", tokens=50 + 40 * number)
-        await callers.passes(1)
+        await asyncio.sleep(1)
     assert sum(50 + 40 * int(name[-1]) for _, name in callers.admitted) <= 3000 * 6
     assert 30 * 5 * 0.9 <= len(callers.admitted) <= 30 * 6
-    await callers.leave()

@@ -73,7 +73,7 @@ async def through_both_halves(thinks: ModelCaller, run: Script) -> Any:
 
 
 def test_a_call_is_reserved_in_the_entry_that_asks_for_it_where_nothing_lets_it_wait() -> None:
-    run, clock, held = queued(), FakeClock(NOON), RateLimiter(now=lambda: 0.0)
+    run, clock, held = queued(), FakeClock(NOON), RateLimiter()
     asking = decide(run.state, run.event(started()))
     held.hold(9.0, "slow down")
     free = replace(model_caller(Mind()), limits=SharedLimits(Spending(clock)))
@@ -124,7 +124,7 @@ async def test_a_call_that_a_dead_process_reserved_and_that_cannot_be_made_now_m
 
 @pytest.mark.parametrize("error_class", ["rate_limit", "overloaded"])
 async def test_a_provider_that_says_when_to_come_back_holds_every_call_back_until_then(error_class: str) -> None:
-    rate_limiter = RateLimiter(now=lambda: 0.0)
+    rate_limiter = RateLimiter()
     mind = Mind(ModelError("try_again", error_class, "slow down", retry_after_s=40.0))
     await through_both_halves(model_caller(mind, rate_limiter=rate_limiter), run_at("run framing"))
     with pytest.raises(ModelError, match="the provider asked to wait: slow down"):
@@ -146,15 +146,12 @@ async def test_a_call_that_a_stop_prevents_while_it_waits_for_its_turn_leaves_to
             await super().admit(tokens)
             thinks.kill_switch.stopped_by = "ann"
 
-    async def waits(_: float) -> None:
-        pytest.fail("the tokens are gone")
-
-    rate_limiter = StoppedMeanwhile(tokens_per_minute=700, now=lambda: 0.0, sleep=waits)
+    rate_limiter = StoppedMeanwhile(tokens_per_minute=700)
     thinks = model_caller(Mind(), rate_limiter=rate_limiter)
     with pytest.raises(Stopped):
         await asked(thinks, run_at("run framing"))
     assert not thinks.limits.spending.aside
-    await rate_limiter.admit(700)
+    await rate_limiter.admit(700)  # it raises an error where the tokens are gone
 
 
 async def test_a_plan_that_comes_along_with_flawed_arguments_is_told_what_is_wrong_with_them() -> None:

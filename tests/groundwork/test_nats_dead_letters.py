@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from functools import partial
 
 import pytest
 from nats.js.api import RawStreamMsg
@@ -143,6 +144,8 @@ async def test_what_cannot_be_buried_is_not_terminated_and_is_tried_once_each_ti
     bus: NatsLink, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull_loop, "MOST_TRIES", 2)
+    monkeypatch.setattr(pull_loop, "LONGEST_DELAY_S", 0.5)
+    monkeypatch.setattr(bus, "publish", partial(bus.publish, within_s=0.5))
     tries: list[int] = []
 
     async def handler(delivery: Delivery) -> None:
@@ -152,7 +155,7 @@ async def test_what_cannot_be_buried_is_not_terminated_and_is_tried_once_each_ti
     await bus.client.jetstream().delete_stream("DEAD")
     await bus.publish("work.a", b"body", msg_id="one", headers={})
     async with consuming(bus, handler, BURIED):
-        await until(lambda: "cannot be moved to the dead letters" in caplog.text, within_s=40.0)
+        await until(lambda: "cannot be moved to the dead letters" in caplog.text)
         await a_stream(bus, "DEAD", subjects=["dlq.>"])
         message = await dead_letter(bus)
     assert (message.data, tries) == (b"body", [1, 2, 3])

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,11 +153,10 @@ def prompt_of(question: ModelQuestion) -> PromptText:
 
 
 def _traces(settings: AgentSettings, store: RunStore, mark: Path) -> "Traces | None":
-    receiver = settings.telemetry.receiver()
-    if receiver is None:
+    send = settings.telemetry.sender(subjects.SERVICE_AGENT)
+    if send is None:
         return None
-    sender = cache(lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, subjects.SERVICE_AGENT))
     content = prompt_of if settings.telemetry.content else None
     made = loaded("agent_service.views.spans:Traces")
-    traces: Traces = made(store, lambda spans: sender().send(spans), mark, keeps=sampler(), content=content)
+    traces: Traces = made(store, send, mark, keeps=sampler(), content=content)
     return traces

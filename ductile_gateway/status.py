@@ -86,7 +86,7 @@ class Observability:
             "requests": lambda: "none is taken yet",
         }
         """Returns the trouble with each dependency, for people; empty if there is none."""
-        self.spans = Spans(settings.telemetry.receiver())
+        self.spans = Spans(settings.telemetry.sender(subjects.SERVICE_GATEWAY))
         urls = {name: each.url for name, each in self.ductiles.items()}
         self.calls = CallTelemetry(self.metrics, self.spans, urls=urls)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,13 +21,11 @@ from ductile_gateway.calls.call import CallRequest, ToolCall, ToolOutcome
 from ductile_gateway.ductile.jobs import DuctileHealth, StartAttempt
 from ductile_gateway.ductile.settings import owner
 from groundwork.service.machine import in_daemon_thread, utc_now
-from groundwork.service.program import loaded
-from groundwork.service.serving import let_recovery_start
 from groundwork.sqlite.group_commit import StoreMetrics
 from groundwork.telemetry.metrics import Attributes, Instruments, RepeatMetrics
-from groundwork.telemetry.settings import TraceReceiver
+from groundwork.telemetry.settings import SendSpans
 from groundwork.telemetry.span import Span, Value, span_id
-from schemas import keys, subjects
+from schemas import keys
 from schemas.values import dataclass
 
 CALL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
@@ -109,20 +107,20 @@ class GatewayMetrics(RepeatMetrics):
 
 @dataclass(eq=False)
 class Spans:
-    """Queue of spans for the receiver, if there is one. Drops the oldest when it is full."""
+    """Queue of spans for the receiver, if there is one. Drops the oldest when it is full. Recovery begins before the
+    first are sent."""
 
-    receiver: TraceReceiver | None
+    send: SendSpans | None
     _kept: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
 
     def wanted(self, asked: CallRequest) -> bool:
-        return self.receiver is not None and asked.trace.sampled
+        return self.send is not None and asked.trace.sampled
 
     def take(self, span: Span) -> None:
         self._kept.append(span)
 
     async def keep_sending(self) -> None:
-        await let_recovery_start()
-        while self.receiver:
+        while self.send:
             await asyncio.sleep(EVERY_S)
             await self._send()
 
@@ -132,22 +130,15 @@ class Spans:
                 await self._send()
 
     async def _send(self) -> None:
-        while some := list(islice(self._kept, AT_ONCE)):
+        while self.send and (some := list(islice(self._kept, AT_ONCE))):
             try:
-                if not await in_daemon_thread(partial(self._send_some, some), name="traces"):
+                if not await in_daemon_thread(partial(self.send, some), name="traces"):
                     return
             except Exception:
                 log.exception("spans cannot be sent: they are dropped")
             for span in some:
                 if self._kept and self._kept[0] is span:  # else a full queue has dropped it
                     self._kept.popleft()
-
-    def _send_some(self, some: Sequence[Span]) -> bool:
-        return bool(self._sender.send(some))
-
-    @cached_property
-    def _sender(self) -> Any:
-        return loaded("groundwork.telemetry.sending:SpanSender")(self.receiver, subjects.SERVICE_GATEWAY)
 
 
 @dataclass(eq=False)

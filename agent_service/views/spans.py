@@ -36,7 +36,7 @@ from agent_service.views.journal import question_of
 from groundwork.service import store_folder
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import in_daemon_thread, utc_now
-from groundwork.telemetry.settings import uses_latest_gen_ai
+from groundwork.telemetry.settings import SendSpans, uses_latest_gen_ai
 from groundwork.telemetry.span import Context, Sampler, Span, Value, context_of, span_id
 from schemas import keys
 from schemas.values import dataclass
@@ -257,8 +257,7 @@ class Traces:
     """
 
     store: RunStore
-    send: Callable[[Sequence[Span]], bool]
-    """Blocks; returns True if the receiver took the spans, or never will."""
+    send: SendSpans
     mark: Path
     keeps: Sampler
     content: Content | None

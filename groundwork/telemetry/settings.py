@@ -7,8 +7,9 @@ OpenTelemetry, whose reader of headers logs a malformed one with its key.
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -16,6 +17,7 @@ from pydantic import AfterValidator, Field
 
 from groundwork.service.config_file import Section, written
 from groundwork.service.errors import Misconfigured
+from groundwork.service.program import loaded
 from groundwork.service.secret import (
     Secret,
     is_address,
@@ -25,12 +27,16 @@ from groundwork.service.secret import (
     unfit,
     without_login,
 )
+from groundwork.telemetry.span import Span
 
 Proxy = Annotated[str, Field(max_length=2048), written(r"https?://\S+", "http://HOST:PORT")]
 Endpoint = Annotated[str, Field(max_length=2048), written(r"https?://[^\s/?#]+(/\S*)?", "http://HOST:PORT")]
 
 _OTLP = "OTEL_EXPORTER_OTLP_"
 _HEADER = re.compile(r"\s*([\w!#$%&'*+.^`|~-]+)\s*=(.*)", re.ASCII | re.DOTALL)
+
+SendSpans = Callable[[Sequence[Span]], bool]
+"""Blocks; returns True if the receiver took the spans, or never will."""
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +82,13 @@ class TelemetrySettings(Section):
             remedy = "use https, or set telemetry.allow_http_nonloopback"
             raise Misconfigured(f"traces are to be sent to {found.address}: {why}: {remedy}")
         return found
+
+    def sender(self, service: str) -> SendSpans | None:
+        """Loads the SDK with the first spans, which takes a fifth of a second. Raises as `receiver` does."""
+        if (receiver := self.receiver()) is None:
+            return None
+        made = cache(lambda: loaded("groundwork.telemetry.sending:SpanSender")(receiver, service))
+        return lambda spans: made().send(spans)
 
     def _receiver(self, environ: Mapping[str, str]) -> TraceReceiver | None:
         """An endpoint for traces is taken as it is; a base is completed (specification of the exporter)."""

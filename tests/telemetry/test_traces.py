@@ -91,7 +91,7 @@ async def test_a_gateways_spans_arrive_once_the_receiver_is_back(monkeypatch: py
     monkeypatch.setattr(telemetry, "EVERY_S", 0.01)
     otlp, away = Otlp(), iter([True])
     with WireServer(lambda call: Response(status=401) if next(away, False) else otlp.take(call)) as server:
-        spans = telemetry.Spans(TraceReceiver(url=server.url))
+        spans = telemetry.Spans(TelemetrySettings(endpoint=server.url).sender("ductile-gateway"))
         spans.take(SPAN)
         sending = asyncio.create_task(spans.keep_sending())
         await until(lambda: TRACE in otlp.traces())

@@ -10,7 +10,6 @@ import contextlib
 import json
 import shlex
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -31,7 +30,6 @@ from schemas.status import Finding
 from schemas.values import replace
 
 JUDGED_AT_ONCE = 64 * 1024
-DISCARD_AFTER_S = 0.05
 CALLS, PLACES = "calls", "places"
 SHELL = Path("/bin/sh")
 WITHIN = timedelta(seconds=10)
@@ -49,9 +47,6 @@ class LocalPlugins:
         self._state_dir = state_dir
         # without one from the system a new one at each start, so that more calls end as unknown
         self._records = CallRecords(state_dir / CALLS, boot_id=boot_id() or str(new_uuid()))
-        self._forgotten: list[CallRecord] = []
-        self._discarding: asyncio.Task[None] | None = None
-        self._discards = threading.Lock()
         self._box = box
         usual = plugin_environment()
         self._named = {name: value for name, value in box.environment.items() if name not in usual}
@@ -90,10 +85,8 @@ class LocalPlugins:
         return await self._conclude(record, call) if record.path.exists() else NeverStarted()
 
     async def forget(self, key: str) -> None:
-        """The record goes soon, and before the next start: it has the plugin's configuration, secrets too."""
-        self._forgotten.append(self._records.of(key))
-        if self._discarding is None or self._discarding.done():
-            self._discarding = asyncio.create_task(self._discard_soon())
+        """The record has the plugin's configuration, secrets too."""
+        await asyncio.to_thread(self._records.of(key).discard)
 
     async def findings(self) -> Sequence[Finding]:
         return await box_findings(self._box, self._plugins.values(), self._state_dir)
@@ -101,21 +94,11 @@ class LocalPlugins:
     async def stop(self, key: str) -> None:
         await attend(self._records.of(key), deadline_at=datetime.now(UTC), grace_s=self._box.limits.grace_s)
 
-    def discard_forgotten(self) -> None:
-        with self._discards:  # else a record that is started anew may be taken for the one before
-            while self._forgotten:
-                self._forgotten.pop().discard()
-
     def replace_tools(self, plugins: Mapping[str, InstalledPlugin]) -> None:
         self._plugins = plugins
         self._secrets = {name: PluginSecrets(plugin.config, self._named) for name, plugin in plugins.items()}
 
-    async def _discard_soon(self) -> None:
-        await asyncio.sleep(DISCARD_AFTER_S)
-        await asyncio.to_thread(self.discard_forgotten)
-
     def _start(self, call: ToolCall, plugin: InstalledPlugin, ready: KeyedOrder) -> tuple[CallRecord, Guard]:
-        self.discard_forgotten()
         request, durable = _request(call, plugin.config), not call.may_repeat
         with self._records.create(call.key, request, durable=durable) as (record, descriptor):
             deadline = time.monotonic() + (call.deadline_at - datetime.now(UTC)).total_seconds()

@@ -180,11 +180,7 @@ async def open_runner(
     else:
         box = box_of(settings.plugins)
         log.info("plugins run in a box", extra={"boundary": box.boundary.describe()})
-        plugins = LocalPlugins(tools.plugins, state_dir=folder, box=box)
-        try:
-            yield plugins
-        finally:
-            plugins.discard_forgotten()
+        yield LocalPlugins(tools.plugins, state_dir=folder, box=box)
 
 
 LOOK_S = 0.3

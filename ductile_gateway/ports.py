@@ -16,10 +16,6 @@ class Begin(Protocol):
         what this raises, and starts nothing: also AlreadyStarted if there is a receipt."""
 
 
-async def unrecorded(receipt: Receipt | None = None) -> None:
-    """A Begin that lets every call begin, and stores nothing."""
-
-
 class ToolRunner(Protocol):
     """Carries out calls, and keeps a record of each under its key until `forget`."""
 
@@ -27,7 +23,7 @@ class ToolRunner(Protocol):
     def finds_anywhere(self) -> bool:
         """True if a gateway on another machine can resume a call."""
 
-    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+    async def run(self, call: ToolCall, begin: Begin) -> Verdict:
         """Raises AlreadyStarted for a key that was started and not forgotten, and what `begin` raises. Cancelling does
         not end processes."""
 

@@ -44,7 +44,7 @@ from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import DuctileHealth, OnStart, StartAttempt, Unfinished
 from ductile_gateway.ductile.settings import DuctileSettings, full_name, own_name, owner
 from ductile_gateway.ductile.watch import Found, JobWatch, Timing
-from ductile_gateway.ports import Begin, unrecorded
+from ductile_gateway.ports import Begin
 from ductile_gateway.webhooks.signatures import relay_event
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.service.machine import utc_now
@@ -82,7 +82,7 @@ class DuctileRunner:
         self.kinds = {full_name(route, of=self.settings.name): kind for route, kind in kinds.items()}
         """Types of events by route."""
 
-    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+    async def run(self, call: ToolCall, begin: Begin) -> Verdict:
         """Raises TryAgain if nothing was sent, and what `begin` raises."""
         depth, most = self.health.queue, self.settings.queue_most
         if depth is not None and most is not None and depth > most:
@@ -251,7 +251,7 @@ class Ductiles:
     every_s: float
     finds_anywhere = True
 
-    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+    async def run(self, call: ToolCall, begin: Begin) -> Verdict:
         return await self.runners[owner(call.plugin, self.runners)].run(call, begin)
 
     async def resume(self, call: ToolCall) -> Verdict:

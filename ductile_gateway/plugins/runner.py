@@ -24,7 +24,7 @@ from ductile_gateway.plugins.folders import Config, InstalledPlugin, PluginRefus
 from ductile_gateway.plugins.manifest import PluginCommand, PluginDescription
 from ductile_gateway.plugins.process import Guard, GuardPool, attend
 from ductile_gateway.plugins.response import CallRemains, PluginSecrets, judge
-from ductile_gateway.ports import Begin, unrecorded
+from ductile_gateway.ports import Begin
 from groundwork.service.machine import boot_id, new_uuid
 from schemas.status import Finding
 from schemas.values import replace
@@ -55,7 +55,7 @@ class LocalPlugins:
         self._orders = OrderCache(_with_records_closed(box, state_dir))
         self.replace_tools(plugins)
 
-    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+    async def run(self, call: ToolCall, begin: Begin) -> Verdict:
         """A missing command and a failed start are errors, with nothing started."""
         plugin, secrets = self._plugins.get(call.plugin), self._secrets.get(call.plugin)
         if plugin is None or plugin.manifest.command(call.command) is None:
@@ -197,7 +197,7 @@ async def _refusal(box: Box, plugin: InstalledPlugin, folder: Path | None) -> st
 class InProcessTools:
     finds_anywhere = False
 
-    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+    async def run(self, call: ToolCall, begin: Begin) -> Verdict:
         await begin()
         return ToolOutcome("ok", text=f"{call.command} was given {len(call.payload)} arguments", output=call.payload)
 

@@ -18,7 +18,7 @@ from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.settings import load
 from tests.attacks.twins import loop
-from tests.gateway.parts import a_tool_call
+from tests.gateway.parts import a_tool_call, unrecorded
 
 PLUGINS = Path(__file__).parent / "plugins"
 SMALL = ProcessLimits(cpu_s=1, memory_mb=96, file_mb=4, processes=12, open_files=32, output_mb=1, grace_s=0.3)
@@ -55,7 +55,7 @@ class Host:
     async def run(self, code: str, *, seconds: float = 20) -> Verdict:
         call = a_tool_call("rogue", "strike", {"code": code}, within_s=seconds)
         try:
-            return await self.plugins.run(call)
+            return await self.plugins.run(call, unrecorded)
         finally:
             await self.plugins.forget(call.key)
 

@@ -16,6 +16,7 @@ from ductile_gateway.calls.call import (
     AlreadyStarted,
     CallRequest,
     NeverStarted,
+    Receipt,
     ToolCall,
     ToolOutcome,
     Verdict,
@@ -24,7 +25,7 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.calls.policy import Offers
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.ports import Begin, CallObserver, ToolRunner, unrecorded
+from ductile_gateway.ports import Begin, CallObserver, ToolRunner
 from ductile_gateway.store.rows import FileCarrier, Rows
 from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
 from groundwork.service.errors import GiveUp, NameTaken, TryAgain
@@ -144,6 +145,10 @@ def memory_rows() -> Rows:
     return Rows(FileCarrier(cast("SqliteFile", MemoryFile())))
 
 
+async def unrecorded(receipt: Receipt | None = None) -> None:
+    """Lets every call begin, and stores nothing."""
+
+
 class FakeRunner:
     """Answers with `verdict`, once `gate` is open. What was started is `left` to be resumed."""
 
@@ -157,7 +162,7 @@ class FakeRunner:
         self.gate.set()
         self.left: dict[str, Verdict] = {}
 
-    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+    async def run(self, call: ToolCall, begin: Begin) -> Verdict:
         if call.key in self.left:
             raise AlreadyStarted(call.key)
         await begin()

@@ -11,6 +11,7 @@ import pytest
 from ductile_gateway.calls.call import ToolOutcome
 from tests.ductile.real import RealDuctile, real_ductile
 from tests.ductile.under_test import called, client, finished
+from tests.gateway.parts import unrecorded
 from tests.gateway.plugins.kit import local_plugins
 from tests.gateway.plugins.kit import probe as probe_call
 from tests.plugins.asking import PROBE
@@ -65,7 +66,8 @@ def test_what_we_ask_a_plugin_ourselves_is_part_of_what_ductile_asks(
 ) -> None:
     theirs = job(ductile, "probe", command, word="hello")["result"]["output"]["request"]
     assert theirs["config"].keys() == {"executions"}
-    outcome = asyncio.run(local_plugins(tmp_path, config=theirs["config"]).run(probe_call(command, word="hello")))
+    ours_alone, asked = local_plugins(tmp_path, config=theirs["config"]), probe_call(command, word="hello")
+    outcome = asyncio.run(ours_alone.run(asked, unrecorded))
     assert isinstance(outcome, ToolOutcome)
     ours: Any = outcome.output["request"]
     assert ours.keys() <= theirs.keys()

@@ -22,7 +22,7 @@ from ductile_gateway.calls.call import (
     failed,
 )
 from ductile_gateway.calls.ledger import Ledger
-from ductile_gateway.ports import Begin, unrecorded
+from ductile_gateway.ports import Begin
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand
@@ -83,7 +83,7 @@ class BrokenRunner(FakeRunner):
 
     away = False
 
-    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+    async def run(self, call: ToolCall, begin: Begin) -> Verdict:
         if self.away:
             raise TryAgain("nothing answers at http://localhost:1")
         await super().run(call, begin)

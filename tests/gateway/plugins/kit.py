@@ -18,7 +18,7 @@ from ductile_gateway.plugins.boxes import Box, choose_boundary, plugin_environme
 from ductile_gateway.plugins.call_record import CallRecord
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.runner import LocalPlugins
-from tests.gateway.parts import OWN_RUN, a_tool_call
+from tests.gateway.parts import OWN_RUN, a_tool_call, unrecorded
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 KEY = f"{OWN_RUN}:1:probe:1"
@@ -74,7 +74,7 @@ def main(state_dir: str, command: str, payload: str) -> None:
     plugins = local_plugins(Path(state_dir))
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    asyncio.run(plugins.run(probe(command, **json.loads(payload))))
+    asyncio.run(plugins.run(probe(command, **json.loads(payload)), unrecorded))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.call_record import CallRecords, is_locked
 from ductile_gateway.settings import load
 from groundwork.service.errors import Misconfigured
+from tests.gateway.parts import unrecorded
 from tests.gateway.plugins.kit import KEY, PLUGINS, alive, guards, local_plugins, probe, records
 from tests.gateway.served import ROOT
 from tests.kit.stack import lines
@@ -29,7 +30,7 @@ from tests.kit.waiting import until
 async def outcome_of(
     tmp_path: Path, command: str, *, config: dict[str, Any] | None = None, seconds: float = 20, **payload: Any
 ) -> ToolOutcome:
-    verdict = await local_plugins(tmp_path, config=config).run(probe(command, seconds=seconds, **payload))
+    verdict = await local_plugins(tmp_path, config=config).run(probe(command, seconds=seconds, **payload), unrecorded)
     assert isinstance(verdict, ToolOutcome), verdict
     return verdict
 
@@ -50,7 +51,7 @@ async def test_a_plugin_that_everybody_may_write_to_by_now_is_not_run(tmp_path: 
     folder = shutil.copytree(PLUGINS / "probe", tmp_path / "plugins" / "probe")
     plugins = local_plugins(tmp_path, folder=folder.parent)
     (folder.parent / which).chmod(0o777)
-    outcome = await plugins.run(probe("show"))
+    outcome = await plugins.run(probe("show"), unrecorded)
     assert isinstance(outcome, ToolOutcome)
     assert (outcome.error_class, outcome.retryable) == ("configuration", False)
     assert "everybody may write to it (chmod o-w" in (outcome.message or "")
@@ -73,7 +74,7 @@ async def test_a_crash_is_told_by_its_exception_first_and_without_its_secrets_al
     monkeypatch.setenv("PROBE_TOKEN", "hunter2-secret")
     named = () if config else ("PROBE_TOKEN",)
     call = probe("misbehave", how="crash")
-    ran = await local_plugins(tmp_path, config=config, environment=named).run(call)
+    ran = await local_plugins(tmp_path, config=config, environment=named).run(call, unrecorded)
     for outcome in (ran, await local_plugins(tmp_path, environment=named).resume(call)):
         assert isinstance(outcome, ToolOutcome)
         assert (outcome.message or "").startswith("ValueError: the key is")
@@ -94,7 +95,7 @@ async def test_one_call_is_run_once_however_often_it_is_asked_for_at_once_and_it
 ) -> None:
     plugins, file = local_plugins(tmp_path), tmp_path / "file"
     call = probe("record", file=str(file))
-    results = await asyncio.gather(*(plugins.run(call) for _ in range(8)), return_exceptions=True)
+    results = await asyncio.gather(*(plugins.run(call, unrecorded) for _ in range(8)), return_exceptions=True)
     assert sum(isinstance(result, ToolOutcome) for result in results) == 1
     assert sum(isinstance(result, AlreadyStarted) for result in results) == 7
     assert lines(file) == 1
@@ -115,7 +116,7 @@ async def test_a_request_that_does_not_fit_on_the_disk_is_no_start_and_says_why(
     plugins, (soft, hard) = local_plugins(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        outcome = await plugins.run(call := probe("show", word="x" * 200_000))
+        outcome = await plugins.run(call := probe("show", word="x" * 200_000), unrecorded)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert isinstance(outcome, ToolOutcome)
@@ -137,16 +138,16 @@ def test_killed_at_any_moment_the_plugin_runs_exactly_once_in_the_end(tmp_path: 
     verdict = asyncio.run(local_plugins(tmp_path).resume(call))
     if verdict == NeverStarted():
         assert lines(file) == 0
-        verdict = asyncio.run(local_plugins(tmp_path).run(call))
+        verdict = asyncio.run(local_plugins(tmp_path).run(call, unrecorded))
     assert (verdict, lines(file)) == (ToolOutcome("ok", text="recorded"), 1)
 
 
 async def test_a_guard_that_was_stopped_until_the_deadline_begins_nothing_afterwards(tmp_path: Path) -> None:
     plugins, file = local_plugins(tmp_path), tmp_path / "file"
-    await plugins.run(probe("show"))
+    await plugins.run(probe("show"), unrecorded)
     (guard,) = guards(tmp_path)
     os.kill(guard, signal.SIGSTOP)
-    outcome = await plugins.run(probe("record", step=2, seconds=0.2, file=str(file)))
+    outcome = await plugins.run(probe("record", step=2, seconds=0.2, file=str(file)), unrecorded)
     os.kill(guard, signal.SIGCONT)
     assert isinstance(outcome, ToolOutcome)
     assert outcome.error_class == "timeout"
@@ -157,7 +158,7 @@ async def test_a_guard_that_was_stopped_until_the_deadline_begins_nothing_afterw
 async def test_a_guard_that_is_killed_takes_its_plugin_along_and_leaves_an_unknown_end(tmp_path: Path) -> None:
     plugins, on = local_plugins(tmp_path), tmp_path / "on"
     call = probe("misbehave", how="family", file=str(on))
-    running = asyncio.create_task(plugins.run(call))
+    running = asyncio.create_task(plugins.run(call, unrecorded))
     await until(on.exists)
     os.kill(guards(tmp_path)[0], signal.SIGKILL)
     assert isinstance(await running, Unknown)
@@ -173,7 +174,7 @@ async def test_after_a_power_cut_what_is_missing_proves_nothing(
     tmp_path: Path, lost: bytes, of_disk_alone: bool
 ) -> None:
     call = probe("record", file=str(tmp_path / "file"))
-    await local_plugins(tmp_path).run(call)
+    await local_plugins(tmp_path).run(call, unrecorded)
     (record,) = records(tmp_path)
     content = record.path.read_bytes()
     kept = content[: content.index(lost)]
@@ -184,7 +185,7 @@ async def test_after_a_power_cut_what_is_missing_proves_nothing(
     plugins = local_plugins(tmp_path)
     assert isinstance(await plugins.resume(call), Unknown)
     with pytest.raises(AlreadyStarted):
-        await plugins.run(call)
+        await plugins.run(call, unrecorded)
 
 
 def test_records_are_named_by_their_real_path_behind_a_link_and_dots(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from ductile_gateway.plugins.box.order import ProcessLimits
 from ductile_gateway.plugins.boxes import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from groundwork.service import store_folder
-from tests.gateway.parts import a_tool_call
+from tests.gateway.parts import a_tool_call, unrecorded
 from tests.gateway.plugins.kit import guards, local_plugins, records
 from tests.kit.waiting import until
 
@@ -40,8 +40,8 @@ def tool(folder: Path, program: str, **others: str) -> Path:
     return made.parent
 
 
-async def verdict_of(plugins: LocalPlugins, number: int = 1, **payload: Any) -> Verdict:
-    return await plugins.run(a_tool_call("tool", "handle", payload, within_s=30, step=number))
+async def verdict_of(plugins: LocalPlugins, number: int = 1, *, within_s: float = 30, **payload: Any) -> Verdict:
+    return await plugins.run(a_tool_call("tool", "handle", payload, within_s=within_s, step=number), unrecorded)
 
 
 async def output_of(plugins: LocalPlugins, number: int = 1, **payload: Any) -> dict[str, Any]:
@@ -185,8 +185,8 @@ async def test_a_guardhouse_that_is_stopped_is_left_for_a_new_one(
     try:
         ended, number = [""], count(1)
         while "ok" not in ended:  # until orders fill the line
-            calls = [a_tool_call("tool", "handle", {}, within_s=1, step=next(number)) for _ in range(32)]
-            ended = [getattr(verdict, "status", "") for verdict in await asyncio.gather(*map(plugins.run, calls))]
+            runs = [verdict_of(plugins, next(number), within_s=1) for _ in range(32)]
+            ended = [getattr(verdict, "status", "") for verdict in await asyncio.gather(*runs)]
     finally:
         os.kill(house, signal.SIGKILL)
 

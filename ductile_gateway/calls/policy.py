@@ -71,8 +71,7 @@ class OfferedCommand:
 
 class Offers:
     """The replaceable catalog of `executor`. `problems`: reasons why tools are not on offer. `awaited`: errors of
-    Ductiles that have not answered yet, by the routes of their tools. `forms`: tools whose texts may be markdown
-    forms."""
+    Ductiles that have not answered yet, by the routes of their tools."""
 
     def __init__(self, *, executor: str = subjects.SERVICE_GATEWAY) -> None:
         self._executor = executor
@@ -87,7 +86,6 @@ class Offers:
             for command in offer.commands
         }
         self._by_name = {offer.name: offer for offer in catalog.tools}
-        self.forms = frozenset(offer.name for offer in catalog.tools if reads_form(offer))
         self.awaited = awaited
         known = frozenset(offer.route for offer in catalog.tools)
         self._routes = known | awaited.keys()

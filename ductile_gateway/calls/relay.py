@@ -242,7 +242,7 @@ class Relay:
         except Exception as error:  # the tool may have run, and the agent has to know
             log.exception("the runner failed", extra=call.asked.facts)
             return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
-        reads = call.asked.request.tool in self.offers.forms
+        reads = policy.reads_form(self.offers.find(call.asked.request.tool))
         return results.with_markdown_form(verdict, plugin=call.plugin, reads=reads)
 
     async def _arguments(self, asked: CallRequest, paths: Iterable[str]) -> dict[str, JsonValue] | ToolOutcome:

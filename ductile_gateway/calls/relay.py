@@ -228,6 +228,7 @@ class Relay:
         verdict = await self._verdict(call, self.runner.resume(call))
         if isinstance(verdict, NeverStarted) or (isinstance(verdict, Unknown) and call.may_repeat):
             await self.runner.forget(call.key)
+            await self.ledger.never_sent(call.key)
             return None
         return self._outcome(verdict, call)
 

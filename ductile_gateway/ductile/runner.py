@@ -260,7 +260,7 @@ class Ductiles:
         return Unknown(f"it was made in a Ductile that the settings do not name any more ({call.plugin})")
 
     async def forget(self, key: str) -> None:
-        await self.ledger.never_sent(key)
+        """The ledger has all that is kept."""
 
     def replace_tools(self, tools: Mapping[str, DuctileTools]) -> None:
         for name, found in tools.items():

@@ -101,10 +101,10 @@ class BusOwnership:
         if now - self._left_since.setdefault(asked.key, now) < OTHERS_WITHIN_S:
             raise TryAgain("another gateway may have the tool", COME_BACK_S)
 
-    async def lost(self, call: ToolCall, *, anywhere: bool) -> str:
-        """The reason why the gateway that began the call is gone; empty if this one began it. Raises TryAgain while the
-        other lives, and unless the call can be resumed `anywhere`, while the other may come back."""
-        by, why = call.by, ""
+    async def lost(self, call: ToolCall, by: str, *, anywhere: bool) -> str:
+        """The reason why the gateway `by`, which began the call, is gone; empty if this one began it. Raises TryAgain
+        while the other lives, and unless the call can be resumed `anywhere`, while the other may come back."""
+        why = ""
         if self.link and by not in (self.rows.by, ALONE):
             if not await has_left(self.link, by, self.lease):
                 self._missed_since.pop(by, None)

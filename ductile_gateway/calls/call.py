@@ -113,7 +113,7 @@ class Withdrawn(Exception):
 class ToolCall:
     """An admitted call, for a runner. `deadline_at`: for the tool. `payload`: its arguments, with the contents of
     `artifacts`, which are arguments. `complete`: False if one is missing: the call can be resumed, but must not be
-    sent. `may_repeat`: it reads, or repeating it does no harm. `by`: the gateway that began it, or ALONE."""
+    sent. `may_repeat`: it reads, or repeating it does no harm."""
 
     asked: CallRequest
     deadline_at: datetime
@@ -121,7 +121,6 @@ class ToolCall:
     artifacts: Collection[str] = ()
     complete: bool = True
     may_repeat: bool = False
-    by: str = field(default=ALONE, compare=False)
 
     @property
     def key(self) -> str:
@@ -267,13 +266,12 @@ class Call:
 
     def begun_call(self) -> ToolCall:
         """The call of an open row."""
-        asked, by = read_again(self.route, self.body, trace=self.trace), self.by or ALONE
+        asked = read_again(self.route, self.body, trace=self.trace)
         return ToolCall(
             asked=asked,
             deadline_at=self.deadline_at,
             payload=asked.request.tool_payload,
             may_repeat=self.may_repeat,
-            by=by,
         )
 
     def facts(self) -> dict[str, object]:

@@ -76,16 +76,16 @@ class Ledger:
 
         await self.rows.change(Call, intended, call.key, seen=seen)
 
-    async def adopt(self, call: ToolCall) -> None:
+    async def adopt(self, known: Call) -> None:
         """Makes the call this gateway's. Raises TryAgain if it has changed meanwhile."""
-        me, digest = self.rows.by, call.asked.digest
+        me = self.rows.by
 
         def adopted(row: Call | None) -> Call:
-            if not row or not row.is_open or row.by not in (call.by, me) or row.digest != digest:
-                raise TryAgain(f"another gateway sees to the call {call.key} ({row and row.by})", COME_BACK_S)
+            if not row or not row.is_open or row.by not in (known.by, me) or row.digest != known.digest:
+                raise TryAgain(f"another gateway sees to the call {known.key} ({row and row.by})", COME_BACK_S)
             return replace(row, by=me)
 
-        await self.rows.change(Call, adopted, call.key)
+        await self.rows.change(Call, adopted, known.key)
 
     async def answer(self, answer: Call, seen: CallVersion | None = None) -> Call:
         """Returns the first answer to the call, which is kept for ever."""

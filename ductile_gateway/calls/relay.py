@@ -23,6 +23,7 @@ from ductile_gateway.bus.ownership import BusOwnership
 from ductile_gateway.calls import artifacts, policy, results
 from ductile_gateway.calls.admission import A_MOMENT, FULL, CallSlots, PauseGate, WaitingCalls, check_wanted
 from ductile_gateway.calls.call import (
+    ALONE,
     AlreadyStarted,
     Call,
     CallRequest,
@@ -210,13 +211,13 @@ class Relay:
         call = known.begun_call()
         is_ours = known.runner in ("", self.ledger.runner)
         anywhere = call.may_repeat or (is_ours and self.runner.finds_anywhere)
-        lost = await self.ownership.lost(call, anywhere=anywhere)
+        lost = await self.ownership.lost(call, known.by or ALONE, anywhere=anywhere)
         if not (is_ours or call.may_repeat):
             lost = f"it was begun with `runner: {known.runner}`, and the settings say {self.ledger.runner} now"
         if lost and not anywhere:
             return policy.after_run(Unknown(lost), call)
         if lost:
-            await self.ledger.adopt(call)
+            await self.ledger.adopt(known)
         log.info("resuming", extra=call.asked.facts)
         offered = self.offers.command(call.asked.request.tool, call.command)
         payload = await self._arguments(call.asked, offered.artifacts) if offered else None

@@ -82,9 +82,14 @@ def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Call:
     return answer_to(an_open_call(step).asked, ToolOutcome("ok", text=text), at=NOON + seconds * SECOND)
 
 
-async def begun(ledger: Ledger, key: str) -> ToolCall:
+async def row_of(ledger: Ledger, key: str) -> Call:
     call = await ledger.find(key)
     assert call
+    return call
+
+
+async def begun(ledger: Ledger, key: str) -> ToolCall:
+    call = await row_of(ledger, key)
     assert call.is_open
     return call.begun_call()
 

@@ -128,9 +128,9 @@ async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_g
     async with kept.opened() as stores:
         await holds_all(stores)
         for intent in (IN_DUCTILE, READS):
-            past = await kit.begun(stores.ledger, intent.key)
-            assert (past, past.by) == (intent, f"{BACKUP}{name}")
-        await stores.ledger.adopt(await kit.begun(stores.ledger, READS.key))
+            past = await kit.row_of(stores.ledger, intent.key)
+            assert (past.begun_call(), past.by) == (intent, f"{BACKUP}{name}")
+        await stores.ledger.adopt(await kit.row_of(stores.ledger, READS.key))
         await stores.ledger.answer(kit.an_answer(3))
         await stores.ledger.intend(BY_A_PLUGIN)
     await kept.moved("sqlite")
@@ -162,8 +162,8 @@ async def test_a_ledger_comes_back_from_its_backup_into_a_stream_or_a_database_w
     async with kept.opened(into) as stores:
         await holds_all(stores)
         for intent in (IN_DUCTILE, BY_A_PLUGIN, READS):
-            past = await kit.begun(stores.ledger, intent.key)
-            assert (past, past.by) == (intent, f"{BACKUP}{name}" if into == "jetstream" else "")
+            past = await kit.row_of(stores.ledger, intent.key)
+            assert (past.begun_call(), past.by) == (intent, f"{BACKUP}{name}" if into == "jetstream" else "")
 
 
 async def test_a_damaged_backup_is_refused_before_anything_is_stored(kept: Kept) -> None:

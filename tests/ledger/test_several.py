@@ -26,7 +26,7 @@ def crowd(tmp_path: Path) -> kit.Crowd:
 async def test_of_two_that_adopt_a_call_one_does_and_its_first_gateway_has_it_no_more(crowd: kit.Crowd) -> None:
     async with crowd.gateway("a") as a, crowd.gateway("b") as b, crowd.gateway("c") as c:
         await a.ledger.intend(kit.an_open_call(), Receipt(NOON))
-        found = await kit.begun(b.ledger, KEY)
+        found = await kit.row_of(b.ledger, KEY)
         await b.ledger.adopt(found)
         with pytest.raises(TryAgain, match="another gateway sees to"):
             await c.ledger.adopt(found)

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -248,25 +247,24 @@ async def test_a_gateway_whose_lease_lapsed_is_made_to_do_nothing_more_and_one_t
     await set_up(link, (key_value_bucket(subjects.LEASE_BUCKET, {}),))
     lease = await lives(link, tmp_path, "a")
     ownership = BusOwnership(lease, memory_rows(), link=link)
-    intent = ToolCall(asked=asked_for(a_request("save")), deadline_at=NOON, payload={}, by="a")
+    intent = ToolCall(asked=asked_for(a_request("save")), deadline_at=NOON, payload={})
     with pytest.raises(TryAgain, match="another gateway carries it out"):
-        await ownership.lost(intent, anywhere=True)
+        await ownership.lost(intent, "a", anywhere=True)
     silent = Owner.here(tmp_path, ttl_s=0.2).model_copy(update={"holder": "c"})
     stopped = Lease(link, ROLE.member("c"), silent)
     await stopped.acquire()
     await until(lambda: bool(stopped.trouble))
-    lost = replace(intent, by="c")
 
     async def is_lost() -> bool:
         with contextlib.suppress(TryAgain):
-            return bool(await ownership.lost(lost, anywhere=True))
+            return bool(await ownership.lost(intent, "c", anywhere=True))
         return False
 
     await until(is_lost)
     with pytest.raises(LeaseLost):
         await stopped.ensure_held()
     with pytest.raises(TryAgain, match="may be back soon"):
-        await ownership.lost(lost, anywhere=False)
+        await ownership.lost(intent, "c", anywhere=False)
 
 
 async def test_a_gateway_takes_no_other_for_dead_while_no_lease_could_be_renewed(

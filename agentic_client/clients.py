@@ -54,12 +54,11 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         self.patience_s = options.get("patience_s", PATIENCE_S)
         self._notice = options.get("notice", lambda _: None)
         self._closed = False
-        self._http: HttpTransport | None = None
         self._transport: HttpTransport | NatsTransport
         if address.startswith("http"):
             if token and not options.get("allow_http_nonloopback"):
                 refuse_plain_http(address)
-            self._transport = self._http = HttpTransport(address, token, tls, options.get("display_name", ""))
+            self._transport = HttpTransport(address, token, tls, options.get("display_name", ""))
             return
         login = {"user_credentials": options.get("creds_file"), "nkeys_seed": options.get("nkey_seed_file")}
         login["inbox_prefix"] = options.get("inbox_prefix", "_INBOX")
@@ -90,10 +89,10 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         return calls.Answer(await self._retrying(lambda: self._transport.ask(*asked), where.get("run_id")))
 
     def _require_http(self, operation: str) -> HttpTransport:
-        if self._http is None:
+        if not isinstance(self._transport, HttpTransport):
             text = f"{operation} is not served on the bus: give the address of the agent's HTTP API"
             raise Invalid(text, code="only_over_http")
-        return self._http
+        return self._transport
 
     async def run(self, goal: str, *, timeout_s: float | None = None, **order: Unpack[calls.WakeOptions]) -> Run:
         """Starts a run and waits until it rests: see `wake` and `wait`."""

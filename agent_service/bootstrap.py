@@ -75,7 +75,8 @@ class Agent:
         self.limits = _limits(settings, self.clock, Claims(NatsClaimStore(link)) if shared else LOCAL)
         artifacts = NatsArtifactStore(link)
         proven = ProvenArtifacts(artifacts, store)
-        self.folders = folders_of(store, Workspace(workspaces), artifacts, keep=settings.keep_pages)
+        workspace = Workspace(workspaces)
+        self.folders = folders_of(store, workspace, artifacts, keep=settings.keep_pages)
         self.traces = _traces(settings, store, workspaces / ".traced")
         """None without a receiver."""
 
@@ -95,9 +96,9 @@ class Agent:
         granted = settings.for_model(verifies=model.verifies)
         self.intake = Intake(self.turns, self.skills, granted, metrics.incoming)
         self.recovery = Recovery(self.intake, children, background, slots)
-        self._open_bus(link, workspaces, artifacts)
+        self._open_bus(link, workspace, artifacts)
 
-    def _open_bus(self, link: NatsLink, workspaces: Path, artifacts: NatsArtifactStore) -> None:
+    def _open_bus(self, link: NatsLink, workspace: Workspace, artifacts: NatsArtifactStore) -> None:
         settings, store = self.settings, self.store
         board, go_on = NatsHaltBoard(link), self.recovery.go_on
         self.halt_control = HaltControl(self.kill_switch, store, board, self.turns.take, self.clock, go_on)
@@ -107,7 +108,7 @@ class Agent:
             self.cluster = loaded("agent_service.cluster:Cluster")(self, store)
         link.repeats = self.metrics.incoming
         turns = self.cluster.receive if self.cluster else None
-        self.receiving = NatsIntake(link, self.recovery, slots=settings.turns, turns=turns)
+        self.receiving = NatsIntake(link, self.recovery, turns=turns)
         self.draining = Draining(
             kill_switch=self.kill_switch,
             background=self.background,
@@ -115,7 +116,7 @@ class Agent:
             thinking=lambda: self.model_caller.under_way,
         )
         rules = settings.keep_runs, settings.limits.reopen_days
-        self.pruning = Pruner(store, workspaces, artifacts, *rules, self.clock, self.folders.at_rest)
+        self.pruning = Pruner(store, workspace, artifacts, *rules, self.clock, self.folders.at_rest)
 
     async def ready(self) -> dict[str, str]:
         """Problem of each dependency, by name; empty if it works."""

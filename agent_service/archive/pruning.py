@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from agent_service.archive.retention import ArtifactTombstone, EndedRun, KeepRunsSettings, Kind, PruneReport, Tombstone
@@ -121,21 +120,17 @@ async def mark_cleared(store: RunStore, removed: Sequence[Leftovers]) -> None:
 
 @dataclass(slots=True)
 class Pruner:
-    """`workspaces`: the folders of runs. `at_rest`: a context in which none is written, and after which none of these
+    """`workspace`: the folders of runs. `at_rest`: a context in which none is written, and after which none of these
     runs is. `reopen_days`: days in which an escalation may be answered."""
 
     store: RunStore
-    workspaces: Path
+    workspace: Workspace
     artifacts: RemovableArtifacts
     rules: KeepRunsSettings
     reopen_days: float
     clock: Clock
     at_rest: AtRest = nullcontext
-    _workspace: Workspace = field(init=False)
     _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-
-    def __post_init__(self) -> None:
-        self._workspace = Workspace(self.workspaces)
 
     async def keep(self) -> NoReturn:
         await asyncio.sleep(FIRST_LOOK_S)
@@ -191,8 +186,8 @@ class Pruner:
         deleted = [one.run_id for one in left if one.folder]
         try:
             async with self.at_rest(deleted):
-                await _on_disk(self._workspace.remove, *deleted)
-                await _on_disk(self._workspace.remove_artifacts, *(one.run_id for one in left if not one.folder))
+                await _on_disk(self.workspace.remove, *deleted)
+                await _on_disk(self.workspace.remove_artifacts, *(one.run_id for one in left if not one.folder))
             for one in left:
                 for path in one.artifacts:
                     await self.artifacts.remove(one.run_id, path)
@@ -221,7 +216,7 @@ class Pruner:
         """The oldest runs that have to go so that no more than `most` bytes are left."""
         sizes: Mapping[str, int] | None = None
         if kind != "journal":
-            sizes = await (self.artifacts.sizes() if kind == "artifacts" else _on_disk(self._workspace.sizes))
+            sizes = await (self.artifacts.sizes() if kind == "artifacts" else _on_disk(self.workspace.sizes))
         excess = (await self.store.total_bytes() if sizes is None else sum(sizes.values())) - most
         before = gone[False] | (gone[True] if kind == "artifacts" else {})
         excess -= sum((before if sizes is None else sizes).get(run_id, 0) for run_id in before)

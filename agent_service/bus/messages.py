@@ -63,14 +63,7 @@ Receiver = Callable[[InboundMessage], Awaitable[None]]
 
 
 class NatsIntake:
-    def __init__(
-        self,
-        link: NatsLink,
-        recovery: Recovery,
-        *,
-        slots: int,
-        turns: Receiver | None,
-    ) -> None:
+    def __init__(self, link: NatsLink, recovery: Recovery, *, turns: Receiver | None) -> None:
         """`turns` receives queued turns; None unless several agents share the store."""
         self._link = link
         self._shared = turns is not None
@@ -85,7 +78,7 @@ class NatsIntake:
         receivers[subjects.DURABLE_CHILDREN] = recovery.children.receive
         if turns:
             receivers[subjects.DURABLE_TURNS] = turns
-        of_turns = dict.fromkeys((subjects.DURABLE_LOOP, subjects.DURABLE_TURNS), slots)
+        of_turns = dict.fromkeys((subjects.DURABLE_LOOP, subjects.DURABLE_TURNS), recovery.slots)
         self._loops = {name: self._loop(name, receivers[name], of_turns.get(name, SLOTS)) for name in receivers}
 
     @property

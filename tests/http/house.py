@@ -259,7 +259,7 @@ async def open_house(
         leaving: dict[str, Any] = {"leave": lambda _: asyncio.sleep(0), "thinking": lambda: 0, "end": lambda: None}
         draining = Draining(kill_switch=kill_switch, background=Background(group), **leaving)
         rules = KeepRunsSettings(done_days=1, cancelled_days=1)
-        pruning = Pruner(store, folder / "workspaces", MemoryArtifacts(), rules, 7.0, clock)
+        pruning = Pruner(store, workspace, MemoryArtifacts(), rules, 7.0, clock)
         metrics = partial(instruments.exposed, "agentic-loop")
         asking = outside.step_trouble, outside.flaw, Background(group), feed.rest
         services = (

@@ -22,6 +22,7 @@ from agent_service.store.database import FILE, RUN_TABLES
 from agent_service.store.messages import LEVEL, TombstoneRecord
 from agent_service.store.runs import RunStore
 from agent_service.store.shared import SharedStore
+from agent_service.views.workspace.files import Workspace
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.events import ToolOutput, ToolResult
@@ -168,7 +169,7 @@ async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store
 
 async def pruned(member: Member, rules: KeepRunsSettings) -> int:
     with TemporaryDirectory() as folder:
-        pruner = Pruner(member.store, Path(folder), MemoryArtifacts(), rules, 0.0, FakeClock(LATER))
+        pruner = Pruner(member.store, Workspace(Path(folder)), MemoryArtifacts(), rules, 0.0, FakeClock(LATER))
         passed = await pruner.prune(rest=0)
     return sum(passed.runs.values())
 

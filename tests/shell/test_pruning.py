@@ -31,13 +31,12 @@ class Kept:
     """A store and its dependents."""
 
     store: RunStore
-    folder: Path
     bucket: MemoryArtifacts
     workspace: Workspace
 
     def pruning(self, **rules: Any) -> Pruner:
         """Two days after noon."""
-        return Pruner(self.store, self.folder, self.bucket, KeepRunsSettings(**rules), 0.0, LATER)
+        return Pruner(self.store, self.workspace, self.bucket, KeepRunsSettings(**rules), 0.0, LATER)
 
     async def done(self, number: int) -> str:
         run = await self.ended(whole_run(number, artifacts=[{"path": REPORT, "size": len(CONTENT)}]))
@@ -58,9 +57,8 @@ class Kept:
 
 @pytest.fixture
 async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
-    folder = tmp_path / "workspaces"
     async with RunStore.open(tmp_path / "store") as store:
-        yield Kept(store, folder, MemoryArtifacts(), Workspace(folder))
+        yield Kept(store, MemoryArtifacts(), Workspace(tmp_path / "workspaces"))
 
 
 async def test_runs_go_with_folders_and_artifacts_and_what_a_bus_that_is_away_keeps_goes_with_the_next_pass(
@@ -109,7 +107,7 @@ async def test_on_a_disk_whose_last_byte_is_used_runs_go_and_what_is_kept_for_th
 ) -> None:
     with small_disk(tmp_path / "disk", "12m") as disk:
         async with RunStore.open(disk / "agent", reserve=True) as store:
-            kept = Kept(store, disk / "workspaces", MemoryArtifacts(), Workspace(disk / "workspaces"))
+            kept = Kept(store, MemoryArtifacts(), Workspace(disk / "workspaces"))
             runs = [await kept.done(number) for number in range(1, 41)]
         before = reserved(disk / "agent" / FILE)
         with pytest.raises(OSError, match="No space"):

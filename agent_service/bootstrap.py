@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from agent_service.admission.rate_limits import RateLimiter
 from agent_service.admission.spending import Spending
 from agent_service.archive.pruning import Pruner
 from agent_service.background import Background
-from agent_service.bus.buckets import NatsArtifactStore, NatsClaimStore, NatsHaltBoard, ProvenArtifacts
+from agent_service.bus.buckets import NatsArtifactStore, NatsClaimStore, ProvenArtifacts, show_halt, shown_halt
 from agent_service.bus.messages import NatsIntake
 from agent_service.bus.skills import NatsSkills
 from agent_service.history import log_line
@@ -100,8 +100,9 @@ class Agent:
 
     def _open_bus(self, link: NatsLink, workspace: Workspace, artifacts: NatsArtifactStore) -> None:
         settings, store = self.settings, self.store
-        board, go_on = NatsHaltBoard(link), self.recovery.go_on
-        self.halt_control = HaltControl(self.kill_switch, store, board, self.turns.take, self.clock, go_on)
+        board = partial(show_halt, link), partial(shown_halt, link)
+        go_on = self.recovery.go_on
+        self.halt_control = HaltControl(self.kill_switch, store, *board, self.turns.take, self.clock, go_on)
         self.cluster: Cluster | None = None
         """None for a single agent."""
         if settings.shared:

@@ -21,7 +21,7 @@ from functools import partial
 from agent_service.background import Background
 from agent_service.core.events import StoodStill
 from agent_service.errors import Damaged, Leaving, NewerVersion, Stopped
-from agent_service.run.ports import Clock, HaltBoard
+from agent_service.run.ports import Clock
 from agent_service.store.runs import RunStore, progress_of
 from groundwork.service.errors import TryAgain
 from schemas.status import Halt
@@ -61,13 +61,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class HaltControl:
-    """`tell` gets each run and what it missed; it raises Damaged or TryAgain. `going_on` is called on every resume.
+    """`show` and `shown` write and read the stop on the bus, for its other services; both raise TryAgain. `tell` gets
+    each run and what it missed; it raises Damaged or TryAgain. `going_on` is called on every resume.
     `halt`: the newest; all is stopped until it is over.
     """
 
     kill_switch: KillSwitch
     store: RunStore
-    board: HaltBoard
+    show: Callable[[Halt], Awaitable[None]]
+    shown: Callable[[], Awaitable[Halt | None]]
     tell: Callable[[str, StoodStill], Awaitable[object]]
     clock: Clock
     going_on: Callable[[], object]
@@ -122,14 +124,14 @@ class HaltControl:
     async def look(self) -> None:
         """Adopts a stop of the bus, corrects what it shows, and ends a resume that was left. Raises TryAgain."""
         async with self._deciding:
-            shown = await self.board.shown()
+            shown = await self.shown()
             is_news = shown and not shown.over and shown.number > (self.halt.number if self.halt else 0)
             if shown and is_news and not self.kill_switch.stopped_by:  # only our own store ends a stop
                 since = min(shown.since, self.clock.now())
                 await self._stop(since=since, by=f"{shown.by} ({ON_THE_BUS})", reason=shown.reason)
             halt = self.halt
             if halt and shown != halt:
-                await self.board.show(halt)
+                await self.show(halt)
             if halt and halt.until and self.clock.now() > halt.until + SETTLED_WITHIN:
                 await self._settle()
 
@@ -162,7 +164,7 @@ class HaltControl:
 
     async def _show(self, halt: Halt) -> None:
         with suppress(TryAgain):  # `keep_shown` does it
-            await self.board.show(halt)
+            await self.show(halt)
 
 
 WHY = "this agent is being drained, and ends: ask another one, or this one once it was started again"

@@ -88,22 +88,21 @@ def _retryable() -> Iterator[None]:
 SHOWN_WITHIN_S = 2.0
 
 
-class NatsHaltBoard:
-    def __init__(self, link: NatsLink) -> None:
-        self._link = link
+async def show_halt(link: NatsLink, halt: Halt) -> None:
+    """Raises TryAgain while the bus does not accept it."""
+    try:
+        await link.store(SUBJECT, halt.model_dump_json().encode(), {}, within_s=SHOWN_WITHIN_S)
+    except (GiveUp, Misconfigured) as error:
+        raise TryAgain(f"the stop cannot be shown on the bus: {error}") from error
 
-    async def show(self, halt: Halt) -> None:
-        try:
-            await self._link.store(SUBJECT, halt.model_dump_json().encode(), {}, within_s=SHOWN_WITHIN_S)
-        except (GiveUp, Misconfigured) as error:
-            raise TryAgain(f"the stop cannot be shown on the bus: {error}") from error
 
-    async def shown(self) -> Halt | None:
-        found = (await read_value(self._link, subjects.LEASE_BUCKET, subjects.HALT_KEY)).body
-        try:
-            return Halt.model_validate_json(found) if found else None
-        except ValidationError:
-            return None
+async def shown_halt(link: NatsLink) -> Halt | None:
+    """Raises TryAgain."""
+    found = (await read_value(link, subjects.LEASE_BUCKET, subjects.HALT_KEY)).body
+    try:
+        return Halt.model_validate_json(found) if found else None
+    except ValidationError:
+        return None
 
 
 class NatsClaimStore:

@@ -14,7 +14,6 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import CallReserve
 from groundwork.nats.publishing import StoredMessage
 from schemas.catalog import Catalog
-from schemas.status import Halt
 from schemas.values import dataclass
 
 
@@ -35,16 +34,6 @@ class Dismissal:
     version: NonNegative
     by: str
     at: AwareDatetime
-
-
-class HaltBoard(Protocol):
-    """Shows the other services of the bus whether all is stopped."""
-
-    async def show(self, halt: Halt) -> None:
-        """Raises TryAgain while the bus does not accept it."""
-
-    async def shown(self) -> Halt | None:
-        """Raises TryAgain."""
 
 
 class EventBus(Protocol):

@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx2
 from fastapi import FastAPI
@@ -58,7 +59,7 @@ from schemas.catalog import Catalog
 from schemas.operations import Scope
 from schemas.status import GatewayPruned, GatewayStatus
 from tests.core.script import commits_of
-from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard, MemoryLetters
+from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryLetters
 from tests.kit.runs import DIGEST, run_id
 from tests.projections.fakes import Shelf
 from tests.projections.people import a_run_that_asks, a_run_that_needs_approval
@@ -245,7 +246,8 @@ async def open_house(
         signing = Signing(KeyRing.fresh(), folder / "store")
         publisher = Publisher(outside, store, signing, kill_switch)
         turns = Turns(store, publisher, model_caller, clock, [log_line.write, feed.announce, limits.quotas.committed])
-        halt_control = HaltControl(kill_switch, store, MemoryBoard(), turns.take, clock, lambda: None)
+        board = AsyncMock(return_value=None)
+        halt_control = HaltControl(kill_switch, store, board, board, turns.take, clock, lambda: None)
         instruments = Instruments()
         intake = Intake(turns, outside, settings.for_model(verifies=False), IncomingMetrics(instruments))
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})

@@ -8,7 +8,6 @@ from groundwork.nats.publishing import StoredMessage
 from groundwork.service import machine
 from schemas import subjects
 from schemas.envelope import RUN_ID
-from schemas.status import Halt
 from tests.kit.runs import NOON, run_id
 
 
@@ -60,19 +59,6 @@ class MemoryArtifacts:
     async def sizes(self) -> dict[str, int]:
         runs = {run_id for run_id, _ in self.contents}
         return {run: sum(len(c) for (of, _), c in self.contents.items() if of == run) for run in runs}
-
-
-class MemoryBoard:
-    """Implements the port HaltBoard."""
-
-    def __init__(self) -> None:
-        self.halt: Halt | None = None
-
-    async def show(self, halt: Halt) -> None:
-        self.halt = halt
-
-    async def shown(self) -> Halt | None:
-        return self.halt
 
 
 class MemoryLetters:

@@ -111,8 +111,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     """
     started_at, reconnects = agent.clock.now(), agent.ground.link.reconnects
     await agent.halt_control.recall()
-    agent.limits.recall(agent.store, aside=agent.settings.shared)
-    await agent.limits.recall_calls(agent.store)
+    await agent.limits.recall(agent.store, aside=agent.settings.shared)
     left = await agent.recovery.find_left()
     group.create_task(agent.receiving.run())
     await agent.receiving.people_heard.wait()

@@ -234,8 +234,9 @@ class SharedLimits:
             self.spending.remote_commit(one.run_id, one.row)
             self.quotas.remote_commit(one.row)
 
-    def recall(self, store: RunStore, *, aside: bool = False) -> None:
-        """Loads today's usage. `aside`: including reserves of other agents' calls. Raises TryAgain."""
+    async def recall(self, store: RunStore, *, aside: bool = False) -> None:
+        """Loads today's usage, and the calls of the last minute. `aside`: including reserves of other agents' calls.
+        Raises TryAgain."""
         before = None
         while before != (newest := store.newest()):  # so that all sums are of one entry
             before, today = newest, self.spending.clock.now().date()
@@ -245,9 +246,6 @@ class SharedLimits:
             self.quotas.sent.recall(today, {caller: size for caller, (_, size) in spent.items()})
             self.quotas.recall(store.open_runs())
         self._recalled = newest
-
-    async def recall_calls(self, store: RunStore) -> None:
-        """Loads the calls of the last minute. Raises TryAgain."""
         if self.rate_limiter.is_limited:
             now = self.spending.clock.now()
             self.rate_limiter.recall(await store.calls(now - timedelta(seconds=MINUTE_S)), now)

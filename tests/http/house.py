@@ -242,7 +242,7 @@ async def open_house(
         evidence, slots = CitationChecker(archive, MemoryArtifacts()), asyncio.Semaphore(4)
         model_caller = ModelCaller(outside, evidence, clock, kill_switch, limits, slots)
 
-        limits.recall(store)
+        await limits.recall(store)
         signing = Signing(KeyRing.fresh(), folder / "store")
         publisher = Publisher(outside, store, signing, kill_switch)
         turns = Turns(store, publisher, model_caller, clock, [log_line.write, feed.announce, limits.quotas.committed])

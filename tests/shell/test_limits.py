@@ -203,7 +203,7 @@ async def shared(folder: Path) -> AsyncIterator[RunStore]:
 async def test_what_the_store_knows_to_be_taken_is_recalled(
     opened: Callable[[Path], AbstractAsyncContextManager[RunStore]], tmp_path: Path
 ) -> None:
-    (limits,) = Fleet(1, QuotaSettings(open_runs=1), usd=0.05).live
+    (limits,) = Fleet(1, QuotaSettings(open_runs=1), usd=0.05, requests_per_minute=1).live
     wake = accepted(1, caller=CALLER)
     base = started(wake)
     reserves = CallReserved(at=NOON, call=2, model="m", reserve=MAY)
@@ -212,7 +212,7 @@ async def test_what_the_store_knows_to_be_taken_is_recalled(
         for commit in (base, framed := replied(base, FRAMING), after(framed, reserves)):
             await store.commit(commit)
         await store.caught_up()
-        limits.recall(store, aside=True)
+        await limits.recall(store, aside=True)
         assert store.reserved() == {wake.state.run_id: ReservedFunds(CALLER, MAY.cost_usd or 0.0)}
         assert [call.reserved for _, _, call in await store.calls(NOON)] == [False, True]
     assert limits.spending.spent_usd == pytest.approx(COST_USD)
@@ -221,6 +221,8 @@ async def test_what_the_store_knows_to_be_taken_is_recalled(
     with pytest.raises(OverQuota, match="has 1 runs that have not ended"):
         async with limits.quotas.wake(CALLER):
             pytest.fail("it has a run that has not ended")
+    with pytest.raises(ModelError, match=r"the rate limits of agent\.model are used up"):
+        await limits.rate_limiter.admit(1)
 
 
 async def test_what_processes_take_of_a_limit_at_the_same_time_stands_in_one_value_of_the_bus(link: NatsLink) -> None:

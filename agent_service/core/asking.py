@@ -59,7 +59,7 @@ def begin_call(state: RunState, open_call: OpenCall) -> RunState:
     return with_facts(state, fact, waiting=asked, calls=open_call.call)
 
 
-def restart(state: RunState, *, feedback: tuple[Text, ...] = ()) -> RunState:
+def restart(state: RunState, *, feedback: tuple[Text, ...]) -> RunState:
     return ask(state, restart_phase(state), feedback=feedback)
 
 

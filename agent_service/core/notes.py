@@ -122,7 +122,7 @@ def _is_of_people(note: Note) -> bool:
     return isinstance(note, MessageNote | RulingNote)
 
 
-def with_message(state: RunState, message: str, *, answers: str = "", untrusted: bool = False) -> RunState:
+def with_message(state: RunState, message: str, *, answers: str, untrusted: bool) -> RunState:
     said, answers = message[: MAX_UNTRUSTED if untrusted else MAX_MESSAGE], shorten(answers, MAX_MESSAGE)
     note = MessageNote(said=said, missing=len(message) - len(said), answers=answers, untrusted=untrusted)
     return _with_word(state, note)

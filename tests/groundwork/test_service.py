@@ -1,24 +1,20 @@
-"""A service as a process: start, Ctrl-C, process lock, private files, hidden memory, users of callers, YAML bombs; and
-its log: one clean line per record, whatever is logged, and no secret in it, however it got there."""
+"""A service as a process: start, Ctrl-C, process lock, private files, hidden memory, YAML bombs; and its
+log: one clean line per record, whatever is logged, and no secret in it, however it got there."""
 
 import asyncio
 import json
 import logging
 import os
-import pwd
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from agent_service.api.os_user import os_user
 from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured, TryAgain, in_time
 from groundwork.service.json_log import set_up
@@ -101,21 +97,6 @@ def test_what_root_writes_into_the_folder_of_a_service_is_the_services(
 @pytest.mark.parametrize(("arguments", "owner"), [([], NOBODY), (["hidden"], 0)])
 def test_the_environment_of_a_service_belongs_to_nobody_of_its_user(arguments: list[str], owner: int) -> None:
     assert int(python(LOOK, *arguments).stdout) == owner
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.7", "::1"])
-def test_a_caller_on_this_machine_is_its_user_and_one_that_has_gone_or_only_listens_is_nobody(host: str) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with ExitStack() as stack:
-        service, other = (stack.enter_context(socket.create_server((host, 0), family=family)) for _ in range(2))
-        caller = stack.enter_context(closing(socket.create_connection((host, service.getsockname()[1]))))
-        accepted, peer = service.accept()
-        stack.enter_context(closing(accepted))
-        scope = {"client": peer[:2], "server": accepted.getsockname()[:2]}
-        assert os_user(scope) == pwd.getpwuid(os.getuid()).pw_name
-        assert os_user(scope | {"client": other.getsockname()[:2]}) == ""
-        caller.close()
-        assert os_user(scope) == ""
 
 
 async def test_who_cannot_listen_is_told_what_to_change() -> None:

@@ -1,11 +1,15 @@
-"""The API behind a real server: malformed requests, and readers that do not read."""
+"""The API behind a real server: malformed requests, readers that do not read, and users of callers."""
 
 import asyncio
 import json
+import os
+import pwd
 import socket
+from contextlib import ExitStack, closing
 
 import pytest
 
+from agent_service.api.os_user import os_user
 from groundwork.http import BoundedProtocol
 from tests.http import wire
 from tests.http.house import House, serving
@@ -122,3 +126,18 @@ async def test_a_reader_that_does_not_read_is_let_go(house: House, caplog: pytes
             await until(lambda: "a client that does not read was disconnected" in caplog.messages)
         assert await good(port)
     assert "Exception in ASGI application" not in caplog.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.7", "::1"])
+def test_a_caller_on_this_machine_is_its_user_and_one_that_has_gone_or_only_listens_is_nobody(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with ExitStack() as stack:
+        service, other = (stack.enter_context(socket.create_server((host, 0), family=family)) for _ in range(2))
+        caller = stack.enter_context(closing(socket.create_connection((host, service.getsockname()[1]))))
+        accepted, peer = service.accept()
+        stack.enter_context(closing(accepted))
+        scope = {"client": peer[:2], "server": accepted.getsockname()[:2]}
+        assert os_user(scope) == pwd.getpwuid(os.getuid()).pw_name
+        assert os_user(scope | {"client": other.getsockname()[:2]}) == ""
+        caller.close()
+        assert os_user(scope) == ""

@@ -96,49 +96,47 @@ Values = dict[str, Any]
 """Options of a group that were given, by name."""
 NONE: Values = {}
 """Stands for them in the signature of a command."""
-_LIMITS: Group = {
-    "max_steps": (int, option("Limit on tool steps.", min=1, **_SPENDS)),
-    "max_tokens": (int, option("Limit on tokens of its model calls.", min=1, **_SPENDS)),
-    "max_cost_usd": (float, option("Limit on the cost of its model calls, in USD.", **_SPENDS)),
-    "max_reframes": (int, option("Limit on new framings of its goal.", min=0, **_SPENDS)),
-    "deadline_at": (
-        str,
-        option("Its deadline, such as 2026-12-24T18:00:00Z.", "--deadline", metavar="AT", **_SPENDS),
-    ),
-}
-_ORDER: Group = {
-    "context": (str, option("Background for the run, as a JSON object.", metavar="JSON")),
-    "wake_id": (str, option("Your name for this request: repeating it gives the same run.", metavar="TEXT")),
-    "untrusted": (bool, option("Goal or context hold untrusted text: the run asks before it writes.", "--untrusted")),
-}
 _DECIDED = {"rich_help_panel": "What is decided"}
 _STEP: Group = {"step": (int, option("The number of the step.", min=1, metavar="N", **_DECIDED))}
 _HASH = option("The hash of what you read.", "--hash", metavar="HASH", **_DECIDED)
-_ASKED: Group = {**_STEP, "question_hash": (str, _HASH)}
-_RULING: Group = {**_STEP, "arguments_hash": (str, _HASH), "reason": (str, REASON)}
 Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", "FAILED", "CANCELLED"])
-_FILTERS: Group = {
-    "status": (list[Status], option("Only runs of this status; may be repeated.")),
-    "text": (str, option("Only runs with this in goal, summary or id.", metavar="TEXT")),
-    "tool": (str, option("Only runs that used this tool.", metavar="NAME")),
-    "since": (
-        str,
-        option(
-            "Only runs accepted since: an age (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z.",
-            callback=_instant,
-            metavar="WHEN",
-        ),
-    ),
-    "until": (str, option("Only runs accepted before, as in --since.", callback=_instant, metavar="WHEN")),
-    "wake_id": (str, option("Only the run with this wake id.", metavar="ID")),
-    "caller": (str, option("Only runs of this caller, such as `token ci`.", metavar="WHO")),
-}
 GROUPS: Mapping[str, Group] = {
-    "limits": _LIMITS,
-    "order": _ORDER,
-    "asked": _ASKED,
-    "ruling": _RULING,
-    "filters": _FILTERS,
+    "limits": {
+        "max_steps": (int, option("Limit on tool steps.", min=1, **_SPENDS)),
+        "max_tokens": (int, option("Limit on tokens of its model calls.", min=1, **_SPENDS)),
+        "max_cost_usd": (float, option("Limit on the cost of its model calls, in USD.", **_SPENDS)),
+        "max_reframes": (int, option("Limit on new framings of its goal.", min=0, **_SPENDS)),
+        "deadline_at": (
+            str,
+            option("Its deadline, such as 2026-12-24T18:00:00Z.", "--deadline", metavar="AT", **_SPENDS),
+        ),
+    },
+    "order": {
+        "context": (str, option("Background for the run, as a JSON object.", metavar="JSON")),
+        "wake_id": (str, option("Your name for this request: repeating it gives the same run.", metavar="TEXT")),
+        "untrusted": (
+            bool,
+            option("Goal or context hold untrusted text: the run asks before it writes.", "--untrusted"),
+        ),
+    },
+    "asked": {**_STEP, "question_hash": (str, _HASH)},
+    "ruling": {**_STEP, "arguments_hash": (str, _HASH), "reason": (str, REASON)},
+    "filters": {
+        "status": (list[Status], option("Only runs of this status; may be repeated.")),
+        "text": (str, option("Only runs with this in goal, summary or id.", metavar="TEXT")),
+        "tool": (str, option("Only runs that used this tool.", metavar="NAME")),
+        "since": (
+            str,
+            option(
+                "Only runs accepted since: an age (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z.",
+                callback=_instant,
+                metavar="WHEN",
+            ),
+        ),
+        "until": (str, option("Only runs accepted before, as in --since.", callback=_instant, metavar="WHEN")),
+        "wake_id": (str, option("Only the run with this wake id.", metavar="ID")),
+        "caller": (str, option("Only runs of this caller, such as `token ci`.", metavar="WHO")),
+    },
 }
 """Groups by the name of the parameter that stands for them."""
 

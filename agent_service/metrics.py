@@ -55,7 +55,6 @@ class IncomingMetrics(RepeatMetrics):
         text = "From a wake to its answer: the run is durable, or nothing is stored"
         of_a_wake = "agentic.wake.outcome", "agentic.transport", "error.type"
         self._wakes = instruments.histogram("agentic.wake.duration", text, *of_a_wake, bounds=WAKE_SECONDS)
-        self.late = instruments.counter("agentic.results.late", "Tool results that came after the end of their run")
         text, of_a_message = "A message from the bus, with the whole turn that it causes", "messaging.destination.name"
         self._handled = instruments.histogram("messaging.process.duration", text, of_a_message, "error.type")
         self.rejected = instruments.counter("agentic.messages.rejected", "Messages that became dead letters")
@@ -115,6 +114,7 @@ _COUNTERS = {
     "paused": ("agentic.run.paused", "Runs that paused for a person", "{run}", (REASON,)),
     "reopened": ("agentic.run.reopened", "Escalated runs that an answer set going again", "{run}", (REASON,)),
     "continued": ("agentic.tool.continuations", "Results that ask for more first", "{continuation}", _OF_CONTINUATIONS),
+    "late": ("agentic.results.late", "Tool results that came after the end of their run", "", ()),
     "tasks": ("agentic.tool.tasks", "Tasks of steps that are over", "{task}", _OF_TOOLS_USED),
     "unusable": ("agentic.llm.unusable", "Replies that were no valid decision", "{reply}", (MODEL,)),
     "tokens": ("agentic.llm.tokens", "Tokens; those of `input` are all of the prompt", "{token}", (MODEL, TOKEN_TYPE)),
@@ -228,6 +228,8 @@ class AgentMetrics:
         tool, status, error = answer.tool, answer.status, _known(answer.error.error_class) if answer.error else NONE
         if isinstance(change.event, events.ToolReturned) and change.event.result.status == "continuation":
             self._count["continued"].add(tool, _CONTINUED.get(status, "refused"))
+        if status == "late":
+            self._count["late"].add()
         for pending in change.before.pendings if change.before and status not in ("late", "refused") else ():
             if pending.name == answer.name:
                 outcome = "continuation" if status == "continuation" else OUTCOMES.get(error, "error")

@@ -139,7 +139,7 @@ def _storable_json(value: JsonValue, *, deepest: int = sys.maxsize, most: int = 
         left -= sum(map(len, chain(lists, objects)))
         if left < 0:
             raise ValueError(f"must hold at most {most} values, with those inside of others")
-        level = list(chain.from_iterable([*lists, *(one.values() for one in objects)]))
+        level = list(chain.from_iterable([*lists, *map(dict.values, objects)]))
     return value
 
 

@@ -19,7 +19,6 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from agent_service.admission.limits import Capacity, LimitPolicy, Quotas
 from agent_service.core import events
 from agent_service.core.brief import Brief, Parent
-from agent_service.core.facts import RunEnded
 from agent_service.core.people import ASKED_FOR, RAISING
 from agent_service.core.state import RunState
 from agent_service.errors import LimitRefused, VersionMoved, WakeConflict
@@ -179,8 +178,6 @@ class Intake:
         if transition.ignored:
             is_finished = transition.state.has_finished(result.step)
             self.incoming.dedupe.add("result_duplicate" if is_finished else "result_stale")
-        elif transition.state.final and not transition.all(RunEnded):
-            self.incoming.late.add()
 
     def _result_event(
         self, result: ToolResult, state: RunState | None, arrival: InboundMessage, key: str, *, malformed: bool

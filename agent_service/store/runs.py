@@ -95,9 +95,8 @@ class RunStore(RunIndex):
         return run_id
 
     async def commit(self, commit: Commit) -> None:
-        """Raises VersionMoved when another entry has its place, TryAgain, and Damaged for a run in quarantine."""
+        """Raises VersionMoved when another entry has its place, and TryAgain."""
         run_id = commit.entry.run_id
-        self._quarantine.check(run_id)
         try:
             await self._held()
         except TryAgain:

@@ -15,7 +15,7 @@ from agent_service.core.phases import Framing, ModelRefusal, Unusable
 from agent_service.core.results import Unmatched
 from agent_service.core.state import Note, RunState, StepNote, with_facts
 from agent_service.core.waiting import Acting, Ended, Pending, Thinking
-from tests.core.rules import Rule, deciding, order, spending, steps, tasks
+from tests.core.rules import Rule, deciding, order, spending, steps
 from tests.core.rules import notes as kept
 from tests.core.rules import people as of_people
 from tests.core.stories import story
@@ -205,9 +205,9 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
         without("agent from an agent"),
     ),
     (steps.no_more_is_under_way_than_one_run_may_have, "continuing._has_room", always(True)),
-    (tasks.a_task_is_asked_when_what_it_needs_is_there, "continuing._needed", always([])),
-    (tasks.who_asked_for_tasks_is_told_of_all_in_their_order, "continuing._in_order", instead(list)),
-    (tasks.a_step_that_gathers_waits_for_something, "continuing._has_room", always(False)),
+    (steps.a_task_is_asked_when_what_it_needs_is_there, "continuing._is_needed", always(False)),
+    (steps.who_asked_for_tasks_is_told_of_all_in_their_order, "continuing._in_order", instead(list)),
+    (steps.a_step_that_gathers_waits_for_something, "continuing._has_room", always(False)),
     (
         spending.limits_grow_only_by_people_or_while_they_are_asked,
         "people.with_signal",

@@ -7,7 +7,7 @@ compare it with what was published. Every function here that takes a story and r
 from collections.abc import Callable
 from inspect import isfunction, signature
 
-from tests.core.rules import deciding, journal, notes, order, people, spending, steps, tasks
+from tests.core.rules import deciding, notes, order, people, spending, steps
 from tests.core.rules.reading import Story
 
 Rule = Callable[[Story], None]
@@ -22,7 +22,7 @@ def is_rule(value: object) -> bool:
 
 RULES: tuple[Rule, ...] = tuple(
     value
-    for room in (order, steps, tasks, spending, deciding, people, notes, journal)
+    for room in (order, steps, spending, deciding, people, notes)
     for value in vars(room).values()
     if is_rule(value) and value.__module__ == room.__name__
 )

@@ -26,7 +26,7 @@ from ductile_gateway.webhooks.settings import EventMapping
 from groundwork.http import BoundedProtocol, HttpServer, host, single_header
 from groundwork.service.strict import NotStrictJson, NotYaml, parse
 from schemas import subjects
-from schemas.continuation import ContinuationInvalid, read_plugin_result
+from schemas.continuation import read_plugin_result
 from schemas.envelope import Misshapen, to_envelope
 from schemas.events import envelope_of
 
@@ -130,10 +130,8 @@ def plugin_response(data: bytes) -> None:
 
 
 def plugin_markdown(data: bytes) -> None:
-    try:
+    with suppress(ValueError):
         read_plugin_result(data.decode("utf-8", "replace"))
-    except (ValueError, ContinuationInvalid):
-        return
 
 
 def model_reply(data: bytes) -> None:

@@ -1,6 +1,5 @@
 """Spans as a receiver decodes them, its warning when it is away, and settings that the standard variables override."""
 
-import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +14,7 @@ from groundwork.telemetry.settings import TelemetrySettings, TraceReceiver
 from groundwork.telemetry.span import Context, Span, context_of, span_id
 from tests.kit.http_server import Call, Response, WireServer
 from tests.kit.otlp import Otlp, receiving
-from tests.kit.waiting import until
+from tests.kit.waiting import beside, until
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -93,10 +92,8 @@ async def test_a_gateways_spans_arrive_once_the_receiver_is_back(monkeypatch: py
     with WireServer(lambda call: Response(status=401) if next(away, False) else otlp.take(call)) as server:
         spans = telemetry.Spans(TelemetrySettings(endpoint=server.url).sender("ductile-gateway"))
         spans.take(SPAN)
-        sending = asyncio.create_task(spans.keep_sending())
-        await until(lambda: TRACE in otlp.traces())
-    sending.cancel()
-    await asyncio.gather(sending, return_exceptions=True)
+        async with beside(spans.keep_sending()):
+            await until(lambda: TRACE in otlp.traces())
 
 
 def test_a_trace_context_says_whether_it_is_sampled() -> None:

@@ -29,7 +29,6 @@ UNKEPT = "bad_output"
 UNCERTAIN = frozenset({"timeout", UNKEPT})
 """Errors after which a write may have done its work."""
 MOST_FLAWS = 3
-NONE_AWAITED: Mapping[str, str] = {}
 
 
 def reads_form(offer: ToolOffer | None) -> bool:
@@ -77,9 +76,7 @@ class Offers:
         self._executor = executor
         self.replace(Catalog(revision="", tools=()))
 
-    def replace(
-        self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, str] = NONE_AWAITED
-    ) -> None:
+    def replace(self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, str] = {}) -> None:
         self._commands = {
             (offer.name, command.name): OfferedCommand(offer, command)
             for offer in catalog.tools

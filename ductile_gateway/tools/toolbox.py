@@ -25,7 +25,6 @@ from schemas.catalog import Catalog
 from schemas.values import dataclass
 
 LOOK_FOR_TOOLS_S = 5.0
-UNKNOWN: Mapping[str, DuctileTools] = {}
 _NOT_YET = "its tools are on offer once it does, and requests for them wait"
 
 log = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ class FoundTools:
     awaited: Mapping[str, str] = field(default_factory=dict)
 
 
-async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools] = UNKNOWN) -> FoundTools:
+async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools] = {}) -> FoundTools:
     """Starts nothing. `known`: tools of Ductiles that may not answer now. Raises Misconfigured, and TryAgain while no
     Ductile answers."""
     choices = settings.choices()
@@ -123,7 +122,7 @@ async def keep_fresh(
     update_runner: Callable[[Mapping[str, DuctileTools]], None],
     *,
     every_s: float,
-    known: Mapping[str, DuctileTools] = UNKNOWN,
+    known: Mapping[str, DuctileTools] = {},
 ) -> NoReturn:
     """Offers the tools of Ductiles, until cancelled. Offers stay if a Ductile does not answer, or if tools are missing
     for the first time: a Ductile that has just started may not have found all plugins. `known`: tools found before."""

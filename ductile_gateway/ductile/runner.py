@@ -3,9 +3,9 @@
     intent and receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
 
 An API call is sent once, unless it is certain that Ductile made no job of it. The API has no idempotency keys, so the
-call id is part of the payload: the job whose result shows it is the one. Otherwise the outcome is Unknown. Ductile's
-health is checked before each write: if a proxy answered in its place, the outcome would be unknown. A job that outlives
-its call is followed on, also across restarts.
+call id is part of the payload: the job whose result shows it is the one. Otherwise the outcome is Unknown. Before each
+write Ductile has to list its jobs, or to say that it is healthy: if a proxy answered in its place, the outcome would be
+unknown. A job that outlives its call is followed on, also across restarts.
 
 Events are for routes whose plugin acts once per dedupe key. An unanswered event is sent again under the same key until
 the deadline, after a pause: Ductile knows the key only once a job has succeeded. After a lost start a refusal does not
@@ -162,11 +162,12 @@ class DuctileRunner:
             return Receipt(utc_now(), way=way)
         try:
             async with asyncio.timeout(HEALTHY_WITHIN_S):
-                await self.api.health()
                 if way == "plugin":
                     with contextlib.suppress(api.Unavailable, api.UnreadableAnswer):
                         jobs = await self.api.jobs(plugin=self._plugin(call), command=call.command, most=1)
                         newest = str(jobs[0].get("job_id")) if jobs else ""
+                if newest is None:  # a list of jobs is Ductile's own
+                    await self.api.health()
         except (api.Unavailable, TimeoutError) as error:
             raise TryAgain(f"not sent: {str(error) or 'Ductile does not answer'}", COME_BACK_S) from error
         return Receipt(utc_now(), way=way, newest=newest)

@@ -117,7 +117,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     await agent.receiving.people_heard.wait()
     agent.recovery.try_again()
     halts = watch_value(agent.ground.link, subjects.LEASE_BUCKET, subjects.HALT_KEY, every_s=HALT_LOOK_S)
-    agent.background.start(_load_catalog, agent.skills)  # queued runs wait for it
+    agent.background.start(_load_catalog, agent.skills)  # else the first run waits for it
     for work in (
         (agent.cluster or agent.recovery).keep_time(),
         agent.halt_control.keep_shown(halts),

@@ -64,15 +64,11 @@ class Passing:
         self.overheard.remember(Delivery(subject=subjects.TOOL_RESULT, body=body, **about))
 
 
-@pytest.fixture
-def passing() -> Passing:
-    return Passing()
-
-
 @pytest.mark.parametrize("passes_first", [True, False], ids=["it passes first", "the stream is first"])
 async def test_a_second_one_that_is_the_same_to_the_byte_answers_anew_unless_it_names_its_attempt(
-    passing: Passing, *, passes_first: bool
+    *, passes_first: bool
 ) -> None:
+    passing = Passing()
     named = b'{"payload": {"attempt": 1}}'
     for body in (b"{}", named):
         if passes_first:
@@ -87,7 +83,8 @@ async def test_a_second_one_that_is_the_same_to_the_byte_answers_anew_unless_it_
 
 
 @pytest.mark.attack(99)
-async def test_a_flood_under_ids_that_never_come_again_gives_up_the_oldest(passing: Passing) -> None:
+async def test_a_flood_under_ids_that_never_come_again_gives_up_the_oldest() -> None:
+    passing = Passing()
     for number in range(2 * MOST_WAITING_BYTES // MIB):
         await passing.passes(f"id-{number}", bytes([number]) * MIB)
     passing.stored("id-0", b"other")

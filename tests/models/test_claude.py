@@ -1,7 +1,6 @@
 """Requests to Claude and their cost: fields, breakpoints, models of phases, prices."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -22,12 +21,6 @@ from tests.models.fake_anthropic import Claude, serve
 from tests.models.model_house import OPENING, TURN, framing, question, reflecting
 
 EPHEMERAL = {"type": "ephemeral", "ttl": "5m"}
-
-
-@pytest.fixture
-async def claude() -> AsyncIterator[Claude]:
-    async with serve() as served:
-        yield served
 
 
 async def sent(asked: ModelQuestion, **settings: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class RequestRef:
 
     @property
     def correlation(self) -> dict[str, Any]:
-        """As messages and views name it: task and round are null for the step's own request."""
+        """The names in messages and views: task and round are null for the step's own request."""
         return {"step": self.step, "task": self.task or None, "round": self.round or None}
 
     @property

@@ -54,7 +54,7 @@ class Peer:
     accepts: tuple[str, ...] = ("probe.asked", "probe.unheard", *AGENT_EVENTS)
 
     def settings(self) -> dict[str, Any]:
-        """As a gateway is configured to be this sender."""
+        """Settings of a gateway that is this sender."""
         return {"peer": self.name, "key_id": self.key_id, "secret": self.secret}
 
 

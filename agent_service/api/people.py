@@ -19,6 +19,7 @@ from agent_service.errors import Damaged, NewerVersion
 from agent_service.history.text import View
 from agent_service.run.ports import Dismissal
 from agent_service.store.runs import RunStore
+from agent_service.trust.identity import by as told_by
 from agent_service.views import inbox
 from groundwork.service.errors import Failure, in_time
 from groundwork.service.machine import utc_now
@@ -111,13 +112,14 @@ class PeopleCalls:
         total = await self.store.count_for_people() + len(letters)
         return inbox.InboxView(items=tuple(items[: query.limit]), total=total, trouble=trouble)
 
-    async def dismiss_run(self, caller: Caller, run_id: str, request: Nothing) -> DismissAnswer:  # noqa: ARG002 # its body is read
+    async def dismiss_run(self, caller: Caller, run_id: str, request: Nothing) -> DismissAnswer:
         """The run stays as it ended; a later change brings it back. The first dismissal stays on record."""
         state = (await present(self.store, run_id)).state
         if state.status is not Status.ESCALATED:
             message = f"only a run that ended escalated can be dismissed: this one is {state.status}"
             raise ApiError(Code.NOTHING_TO_DISMISS, message, run_id=run_id)
-        asked = Dismissal(run_id=run_id, version=state.version, by=caller.by, at=self.now())
+        by = told_by(caller.by, says=request.by)
+        asked = Dismissal(run_id=run_id, version=state.version, by=by, at=self.now())
         kept = await self.store.dismiss(asked)
         log.info("dismissed", extra={"run_id": run_id, "by": kept.by})
         return DismissAnswer(run_id=run_id, by=kept.by, at=kept.at)
@@ -146,15 +148,17 @@ class PeopleCalls:
             views = tuple(await asyncio.gather(*map(self._view, wanted[: query.limit])))
         return LetterPage(letters=views, next_cursor=views[-1].id if len(wanted) > len(views) else None)
 
-    async def retry_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:  # noqa: ARG002 # same
+    async def retry_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:
         """Publishes the refused message once, unchanged. The caller is recorded."""
-        await _settle(self.letters.retry(seq, caller.by))
-        return SettledAnswer(seq=seq, what="retried", by=caller.by)
+        by = told_by(caller.by, says=request.by)
+        await _settle(self.letters.retry(seq, by))
+        return SettledAnswer(seq=seq, what="retried", by=by)
 
-    async def discard_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:  # noqa: ARG002 # same
+    async def discard_letter(self, caller: Caller, seq: Number, request: Nothing) -> SettledAnswer:
         """For a letter that needs no action. The caller is recorded."""
-        await _settle(self.letters.drop(seq, caller.by))
-        return SettledAnswer(seq=seq, what="dropped", by=caller.by)
+        by = told_by(caller.by, says=request.by)
+        await _settle(self.letters.drop(seq, by))
+        return SettledAnswer(seq=seq, what="dropped", by=by)
 
     async def _view(self, letter: inbox.DeadLetter) -> inbox.LetterView:
         refused = None

@@ -135,9 +135,14 @@ def page(machine: Machine, heading: str, *which: int) -> str:
     return machine.say(f"{AS_ROOT}{typed(heading, *which)}")
 
 
-def tools_added(machine: Machine) -> None:
-    machine.say(TOOLS)
-    ready(machine)
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """Installed as the page says, with two more tools and a script that uses them."""
+    with booted(tmp_path_factory.mktemp("machine")) as bare:
+        assert "✓ done" in bare.say(typed("Under systemd"))
+        bare.say(TOOLS)
+        ready(bare)
+        yield bare
 
 
 def ready(machine: Machine) -> None:

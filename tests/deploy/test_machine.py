@@ -5,12 +5,12 @@
 
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from tests.deploy import systemd_machine as ops
-from tests.deploy.systemd_machine import Machine, booted, needs_boot
+from tests.deploy.systemd_machine import Machine, needs_boot
+from tests.deploy.systemd_machine import machine as machine
 
 pytestmark = [needs_boot, pytest.mark.timeout(600)]
 
@@ -24,15 +24,6 @@ async def main():
         await link.publish("agentic.start", b"no JSON", msg_id="", headers={})
 asyncio.run(main())
 """
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """Installed as the page says, with two more tools and a script that uses them."""
-    with booted(tmp_path_factory.mktemp("machine")) as bare:
-        assert "✓ done" in bare.say(ops.typed("Under systemd"))
-        ops.tools_added(bare)
-        yield bare
 
 
 def answers(machine: Machine, token: str, call: str) -> str:

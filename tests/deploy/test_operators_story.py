@@ -1,12 +1,11 @@
 """A year of an operator, by docs/OPERATIONS.md: an upgrade, a small disk that fills, pruning, a backup with a write in
 progress, a total loss, and a recovery on an empty machine."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.deploy import systemd_machine as ops
-from tests.deploy.systemd_machine import Machine, booted, needs_boot
+from tests.deploy.systemd_machine import Machine, needs_boot
+from tests.deploy.systemd_machine import machine as machine
 
 pytestmark = [needs_boot, pytest.mark.timeout(900)]
 
@@ -45,14 +44,6 @@ useradd --system somebody-else
 """
 """A newly made user has another number, as on another machine. Processes that the gateway left are not ended through
 its cgroup: Linux 6.18 also kills processes started in a cgroup later, until it is removed (cgroup.kill)."""
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    with booted(tmp_path_factory.mktemp("machine")) as bare:
-        bare.say(ops.typed("Under systemd"))
-        ops.tools_added(bare)
-        yield bare
 
 
 def test_from_an_upgrade_through_a_full_disk_and_the_loss_of_everything(machine: Machine) -> None:

@@ -11,9 +11,9 @@ import yaml
 from tests.ductile.fake.api import PATH, Api, accept
 from tests.ductile.fake.behaviours import Behaviour, probe
 from tests.ductile.fake.jobs import Jobs
-from tests.ductile.fake.server import Faults, Refused, Request, served
+from tests.ductile.fake.server import Faults, Refused, Request
 from tests.ductile.under_test import PROBE, TOKENS, Execution, Peer
-from tests.kit.http_server import Response, WireServer
+from tests.kit.http_server import Call, Response, WireServer
 
 
 class FakeDuctile:
@@ -42,7 +42,7 @@ class FakeDuctile:
             self.on("probe", command, probe)
         self.pipeline("probe-asked", on="probe.asked", plugin="probe")
         self.pipeline("endings", on="agent.completed", plugin="probe")
-        self._server: WireServer | None = served(0, self.faults, self._answer)
+        self._server: WireServer | None = WireServer(self._respond)
         self._port = self._server.port
         self.url = f"http://127.0.0.1:{self._port}"
 
@@ -76,7 +76,16 @@ class FakeDuctile:
             self._jobs.lose()
         self._api.uptime_s = 0
         self._jobs.begin_again()
-        self._server = served(self._port, self.faults, self._answer)
+        self._server = WireServer(self._respond, port=self._port)
+
+    def _respond(self, call: Call) -> Response:
+        request = Request.of(call)
+        if self.faults.proxied or request.method == "GET" or not self.faults.strangers:
+            return self.faults.proxied or self._answer(request)
+        stranger, passes = self.faults.strangers.pop(0)
+        if passes:
+            self._answer(request)
+        return stranger
 
     def _answer(self, request: Request) -> Response:
         try:

@@ -1,12 +1,12 @@
-"""HTTP server of the fake, with faults between an answer and its reader."""
+"""Requests and answers of the fake, with faults between an answer and its reader."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.kit.http_server import Call, Response, WireServer
+from tests.kit.http_server import Call, Response
 
 STREAM = "text/event-stream"
 
@@ -20,6 +20,11 @@ class Request:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
+
+    @classmethod
+    def of(cls, call: Call) -> Self:
+        parts = urlsplit(call.path)
+        return cls(call.method, unquote(parts.path), dict(parse_qsl(parts.query)), call.headers, call.raw)
 
     def json(self) -> Any:
         return json.loads(self.body or b"{}")
@@ -48,18 +53,3 @@ class Faults:
 
     proxied: Response | None = None
     strangers: list[tuple[Response, bool]] = field(default_factory=list)
-
-
-def served(port: int, faults: Faults, answer: Callable[[Request], Response]) -> WireServer:
-    def respond(call: Call) -> Response:
-        parts = urlsplit(call.path)
-        query = dict(parse_qsl(parts.query))
-        request = Request(call.method, unquote(parts.path), query, call.headers, call.raw)
-        if faults.proxied or call.method == "GET" or not faults.strangers:
-            return faults.proxied or answer(request)
-        stranger, passes = faults.strangers.pop(0)
-        if passes:
-            answer(request)
-        return stranger
-
-    return WireServer(respond, port=port)

@@ -26,7 +26,6 @@ from ductile_gateway.store import FILE, MIGRATIONS, opening
 from ductile_gateway.store.rows import (
     NOTHING,
     FileCarrier,
-    RowChanged,
     Rows,
     StreamCarrier,
     columns_in,
@@ -37,6 +36,7 @@ from ductile_gateway.webhooks.notifications import WAITING, Notification
 from groundwork.archive.format import Archive, ArchiveWriter
 from groundwork.archive.series import Series, add_store, move_aside, restore_keys, restore_store
 from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.shared_log import AppendConflict
 from groundwork.service.commands import argument, flag, option, say
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
@@ -243,7 +243,7 @@ async def _restore_row(rows: Rows, subject: str, columns: dict[str, Any], body: 
     """Keeps an existing row. Raises Misconfigured if it differs."""
     try:
         await rows.carrier.store(subject, columns, body, NOTHING)
-    except RowChanged:
+    except AppendConflict:
         there = await rows.carrier.load(subject)
         if (there.head, there.body) != (head_of(columns), body):
             where = f"{subject} is there, but not as it was"

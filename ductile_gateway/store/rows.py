@@ -63,10 +63,6 @@ class Version(Generic[R]):
     stored: StoredRow | None = None
 
 
-class RowChanged(Exception):
-    """A newer row was stored meanwhile: load and decide again."""
-
-
 def kind_of(kind: type[Any]) -> str:
     return kind.__name__.lower()
 
@@ -135,13 +131,13 @@ class FileCarrier:
         return StoredRow(*found[0]) if found else NOTHING
 
     def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> Awaitable[StoredRow]:
-        """Durable once awaited. Raises RowChanged if `after` is no longer the newest."""
+        """Durable once awaited. Raises AppendConflict if `after` is no longer the newest."""
         values = _values(subject, after.seq + 1, columns, body)
         change = (_CHANGE, (*values, subject, after.seq)) if after.seq else (_ADD, values)
 
         def stored(connection: sqlite3.Connection) -> StoredRow:
             if not connection.execute(*change).rowcount:
-                raise RowChanged
+                raise AppendConflict(f"{subject} has a newer row")
             return after._replace(seq=after.seq + 1)
 
         return self.file.write(stored)
@@ -176,10 +172,7 @@ class StreamCarrier:
 
     async def store(self, subject: str, columns: dict[str, Any], body: bytes, after: StoredRow) -> StoredRow:
         position = {"position": after.position} if after.position else {}
-        try:
-            seq = await self._log.append(subject, fact_of(columns | position, body), after=after.seq, headers=_INSTEAD)
-        except AppendConflict as error:
-            raise RowChanged from error
+        seq = await self._log.append(subject, fact_of(columns | position, body), after=after.seq, headers=_INSTEAD)
         await self._shown(seq)
         return after._replace(seq=seq, position=after.position or seq)
 
@@ -280,7 +273,7 @@ class Rows:
             if row is None or row == seen.row:
                 return seen.row
             seen.stored = None
-            with suppress(RowChanged):
+            with suppress(AppendConflict):
                 seen.stored = await self.carrier.store(subject, columns_in(row), row.body, before)  # type: ignore[attr-defined] # all have one
                 seen.row = row
                 return row

@@ -17,7 +17,7 @@ from nats.micro.request import Request, ServiceError
 from nats.micro.service import Service
 from pydantic import ValidationError
 
-from ductile_gateway.calls.call import CallRequest, Unacceptable, read_request, route_of
+from ductile_gateway.calls.call import CallRequest, read_request, route_of
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.results import SOURCE
 from ductile_gateway.trust import Trust
@@ -51,7 +51,7 @@ def request_loop(link: NatsLink, relay: Relay, *, trust: Trust | None, slots: in
     async def handle(delivery: Delivery) -> None:
         try:
             asked = read_request(delivery.subject, delivery.body, delivery.headers)
-        except Unacceptable:
+        except GiveUp:
             if relay.offers.serves(route_of(delivery.subject)):
                 raise
             return

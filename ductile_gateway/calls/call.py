@@ -32,10 +32,6 @@ _Message = Envelope[ToolRequest]
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
-class Unacceptable(GiveUp):
-    """The message can never be processed; the text says why."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class CallRequest:
     """One attempt of one step or sub-request. `route`: last token of the subject. `body`: the message as it came.
@@ -64,9 +60,9 @@ class CallRequest:
 def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) -> CallRequest:
     route = route_of(subject)
     if route == subject or not subjects.NAME.fullmatch(route):
-        raise Unacceptable(f"subject {subject[:80]} is not {subjects.TOOL_REQUEST} and the name of a route")
+        raise GiveUp(f"subject {subject[:80]} is not {subjects.TOOL_REQUEST} and the name of a route")
     if len(body) > MAX_MESSAGE_BYTES:
-        raise Unacceptable(f"a message of {len(body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
+        raise GiveUp(f"a message of {len(body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
     return read_again(route, body, trace=context_of(message_headers.get(envelope.TRACEPARENT)))
 
 
@@ -75,18 +71,18 @@ def route_of(subject: str) -> str:
 
 
 def read_again(route: str, body: bytes, *, trace: Context | None) -> CallRequest:
-    """Reads a stored body. Without `trace` it gets the one of its run. Raises Unacceptable."""
+    """Reads a stored body. Without `trace` it gets the one of its run. Raises GiveUp."""
     subject = subjects.tool_request(route)
     try:
         # A newer agent may send fields that we do not know.
         envelope = _Message.model_validate_json(body, extra="ignore")
     except ValidationError as error:
-        raise Unacceptable(f"not a valid {subjects.TOOL_REQUEST}: {validation_flaws(error)}") from None
+        raise GiveUp(f"not a valid {subjects.TOOL_REQUEST}: {validation_flaws(error)}") from None
     if envelope.type != subject:
-        raise Unacceptable(f"a message of another type came on subject {subject}")
+        raise GiveUp(f"a message of another type came on subject {subject}")
     request = envelope.payload
     if (request.task is None) != (request.round is None):
-        raise Unacceptable("a sub-request names its task and its round, and this one only one of them")
+        raise GiveUp("a sub-request names its task and its round, and this one only one of them")
     trace = trace or Context(_digest(request.run_id)[:32], span_id="")
     asked = [route, request.tool, request.tool_command, request.tool_payload]
     digest = _digest(_canonical(asked))

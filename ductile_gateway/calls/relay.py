@@ -31,7 +31,6 @@ from ductile_gateway.calls.call import (
     Receipt,
     ToolCall,
     ToolOutcome,
-    Unacceptable,
     Unknown,
     Verdict,
     Withdrawn,
@@ -80,7 +79,7 @@ class Relay:
 
     async def take(self, asked: CallRequest, check: Check | None = None) -> None:
         """Returns once the result is published. `check` runs as the request comes, and as it is admitted. Raises
-        Unacceptable, TryAgain, Broken or Misconfigured."""
+        GiveUp, TryAgain, Broken or Misconfigured."""
         async with self._locks.setdefault(asked.key, asyncio.Lock()):
             try:
                 await self._publish(await self._answer(asked, check))
@@ -110,7 +109,7 @@ class Relay:
     async def _go_on(self, begun: Call) -> None:
         try:
             await self.take(begun.begun_call().asked)
-        except (TryAgain, Unacceptable):
+        except (TryAgain, GiveUp):
             pass  # its request comes again
         except (Broken, Misconfigured):
             raise
@@ -136,7 +135,7 @@ class Relay:
         if (known := await self.ledger.find(asked.key, row)) is None:
             return await self.record(asked, await self._admitted(asked, row, check), row)
         if known.digest != asked.digest:
-            raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
+            raise GiveUp(f"protocol violation: another request was made before under the key {asked.key}")
         if known.is_open:  # it is not admitted again: it was when it was new
             return await self.record(asked, await self._taken_up(known))
         self.observer.known(asked)

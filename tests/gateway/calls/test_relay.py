@@ -17,13 +17,12 @@ from ductile_gateway.calls.call import (
     ProducedArtifact,
     ToolCall,
     ToolOutcome,
-    Unacceptable,
     Verdict,
     failed,
 )
 from ductile_gateway.calls.ledger import Ledger
 from ductile_gateway.ports import Begin
-from groundwork.service.errors import NoRoom, TryAgain
+from groundwork.service.errors import GiveUp, NoRoom, TryAgain
 from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand
 from schemas.continuation import Retrieve, read_continuation
@@ -106,7 +105,7 @@ async def test_another_request_under_the_same_key_never_runs_and_leaves_the_answ
     world = World()
     relay = world.relay()
     await relay.take(asked_for())
-    with pytest.raises(Unacceptable, match="protocol violation"):
+    with pytest.raises(GiveUp, match="protocol violation"):
         await relay.take(asked_for(a_request(payload={"url": "http://other.example"})))
     assert (executed(world), outcomes(world)) == (1, ["ok"])
 
@@ -179,7 +178,7 @@ async def test_a_write_waits_for_an_agent_that_is_away_until_its_deadline_and_a_
 async def test_a_call_whose_command_has_become_a_write_while_it_waited_is_checked_as_one() -> None:
     async def check() -> None:
         if (offered := relay.offers.command("fetch", "save")) and offered.command.tier == "write":
-            raise Unacceptable("it is not signed")
+            raise GiveUp("it is not signed")
 
     world = World()
     relay = world.relay(Catalog(tools=(FETCH.model_copy(update={"commands": ()}),)))
@@ -188,7 +187,7 @@ async def test_a_call_whose_command_has_become_a_write_while_it_waited_is_checke
     await asyncio.sleep(0)
     relay.offers.replace(CATALOG)
     relay.gate.update(Halt(since=NOON, until=NOON, over=True))
-    with pytest.raises(Unacceptable, match="not signed"):
+    with pytest.raises(GiveUp, match="not signed"):
         await taking
     assert (executed(world), relay.slots.in_use("fetch")) == (0, 0)
 

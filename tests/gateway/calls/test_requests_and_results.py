@@ -21,7 +21,6 @@ from ductile_gateway.calls.call import (
     ProducedArtifact,
     ToolCall,
     ToolOutcome,
-    Unacceptable,
     Unknown,
     Verdict,
     failed,
@@ -33,6 +32,7 @@ from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, answe
 from ductile_gateway.plugins.response import CallRemains, judge
 from ductile_gateway.status import findings_of
 from ductile_gateway.telemetry import CallTelemetry, GatewayMetrics, Spans
+from groundwork.service.errors import GiveUp
 from groundwork.telemetry.span import Span
 from schemas.events import RESERVED_KEYS
 from schemas.status import Finding, Halt
@@ -71,11 +71,11 @@ def test_a_request_has_the_key_of_its_attempt_the_route_of_its_subject_and_the_t
 @pytest.mark.parametrize("name", ILLEGAL_NAMES)
 def test_a_request_or_a_route_of_such_a_name_is_never_taken(name: str) -> None:
     for field in ("tool", "tool_command"):
-        with pytest.raises(Unacceptable, match=field) as refusal:
+        with pytest.raises(GiveUp, match=field) as refusal:
             read_request(SUBJECT, changed(**{field: name}), HEADERS)
         assert len(str(refusal.value)) < 1500
     for subject in (f"agentic.tool_request.{name}", "agentic.tool_request", "agentic.x.y"):
-        with pytest.raises(Unacceptable, match="subject"):
+        with pytest.raises(GiveUp, match="subject"):
             read_request(subject, BODY, HEADERS)
 
 
@@ -106,7 +106,7 @@ def test_a_request_or_a_route_of_such_a_name_is_never_taken(name: str) -> None:
     ids=lambda value: str(value)[:40],
 )
 def test_a_body_that_breaks_the_contract_or_is_too_large_or_deep_is_never_taken(body: bytes, why: str) -> None:
-    with pytest.raises(Unacceptable) as refusal:
+    with pytest.raises(GiveUp) as refusal:
         read_request(SUBJECT, body, HEADERS)
     assert why in str(refusal.value)
     assert len(str(refusal.value)) < 1500

@@ -46,10 +46,6 @@ class Trace:
 
     spans: tuple[Received, ...]
 
-    def one(self, name: str) -> Received:
-        (span,) = (span for span in self.spans if span.name == name)
-        return span
-
     def children(self, span: Received) -> list[Received]:
         return sorted((s for s in self.spans if s.parent_id == span.span_id), key=lambda s: (s.started, s.ended))
 

@@ -36,10 +36,9 @@ def answered(*lines: str) -> Called:
         return agentic_here("init")
 
 
-def silently(*options: str) -> Called:
+def silently(*options: str) -> None:
     called = agentic_here("init", "--yes", *options)
     assert called.code == 0, called.err
-    return called
 
 
 def loaded(environ: dict[str, str] = VARIABLES) -> tuple[AgentSettings, GatewaySettings]:

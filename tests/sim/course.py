@@ -15,10 +15,6 @@ Reaction = Callable[[Message], Json | None]
 """Returns the signal of a person who reads `agent.waiting` or an ending, or None."""
 
 
-def no_reaction(_: Message) -> None:
-    return None
-
-
 # Tools
 
 
@@ -66,7 +62,7 @@ class Course:
     callback: str = ""
     beside: tuple["Course", ...] = ()
     """Courses whose runs it includes."""
-    reacts: Reaction = no_reaction
+    reacts: Reaction = lambda _: None
     agent: Json = field(default_factory=dict)
     gateway: Json = field(default_factory=dict)
     """Settings beyond those of the world."""

@@ -87,11 +87,7 @@ def wait(seconds: float) -> Json:
     return {"wait": {"why": "it is too early", "seconds": seconds}}
 
 
-def verdict(which: str) -> Json:
-    return {"verdict": which}
-
-
-DONE, ESCALATE, REFRAME = verdict("done"), verdict("escalate"), verdict("reframe")
+DONE, ESCALATE, REFRAME = ({"verdict": which} for which in ("done", "escalate", "reframe"))
 FRAMING = {
     "goal_statement": "All of it is there.",
     "definition_of_done": [{"text": text, "proof": "step"} for text in ("one", "two", "three")],

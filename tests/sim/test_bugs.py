@@ -221,10 +221,6 @@ def taint_unheard(world: World) -> None:
     world.boundary.heard = heard
 
 
-def one_more_step(told: Json) -> int:
-    return int(told["step"]) + 1
-
-
 def on(subject: str, **fields: Any) -> Change:
     return lambda world, message: [replace(one, subject=subject) for one in payload(**fields)(world, message)]
 
@@ -260,7 +256,7 @@ BUGS = (
     Bug(
         "two steps are asked for at once",
         (ONE_AT_A_TIME,),
-        says(and_once_more(payload(step=one_more_step)), subjects.TOOL_REQUEST),
+        says(and_once_more(payload(step=lambda told: told["step"] + 1)), subjects.TOOL_REQUEST),
     ),
     Bug("the run ends in two ways", (ENDING,), says(and_once_more(on(subjects.FAILED)), subjects.COMPLETED)),
     Bug(

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from ductile_gateway.store.opening import Mark
@@ -12,7 +13,7 @@ from ductile_gateway.store.rows import columns_in, put, subject_of
 from schemas import keys, subjects
 from tests.sim.course import Course
 from tests.sim.invariants import GO_ON, SECRET, STOP, Invariants, Violation, distinct
-from tests.sim.machines.boundary import Boundary, Frame
+from tests.sim.machines.boundary import Boundary
 from tests.sim.machines.network import Network
 from tests.sim.machines.time import Process, Scheduler, Stuck, discarding
 from tests.sim.model_policy import thinks
@@ -29,16 +30,6 @@ Json = dict[str, Any]
 READY_S, PERSON_S, ANSWERED_S, SETTLES_S = 0.4, 0.4, 2.0, 0.3
 """Seconds until the services are ready, until a person answers, until a client of the bus repeats a request, and of
 watching for late messages after the end."""
-
-
-class BusClient:
-    """A client that waits for an answer over the bus."""
-
-    def __init__(self) -> None:
-        self.heard: list[Json] = []
-
-    def deliver(self, _: Subscription, message: Frame) -> None:
-        self.heard.append(json.loads(message.body))
 
 
 class World:
@@ -130,13 +121,14 @@ class World:
 
     def asks(self, what: str, **body: Any) -> Json:
         """Returns an agent's answer over the bus, or its error. Repeats the request without an answer."""
-        client = BusClient()
+        heard: list[Json] = []
+        client: Any = SimpleNamespace(deliver=lambda _, message: heard.append(json.loads(message.body)))
         inbox = f"_INBOX.{id(client)}"
-        self.bus.subscribe(Subscription(client, "1", inbox, ""))  # type: ignore[arg-type] # it has what is called
+        self.bus.subscribe(Subscription(client, "1", inbox, ""))
         for _ in range(10):
             self.bus.hand_out(f"{subjects.SERVICE_AGENT}.{what}", json.dumps(body).encode(), inbox)
-            if self.scheduler.run_until(lambda: bool(client.heard), within_s=ANSWERED_S):
-                return client.heard[0]
+            if self.scheduler.run_until(lambda: bool(heard), within_s=ANSWERED_S):
+                return heard[0]
         raise Stuck(f"no agent answers {what}")
 
     def status(self) -> Json:

@@ -9,7 +9,7 @@ import pytest
 
 from agent_service.run import recovery
 from schemas import keys, subjects
-from tests.sim.course import WRITER, Course, in_turn, line, no_reaction
+from tests.sim.course import WRITER, Course, in_turn, line
 from tests.sim.courses import COURSES
 from tests.sim.model_policy import DONE, act, wait
 from tests.sim.servers.ductile import Plugin
@@ -24,7 +24,7 @@ SLOW = replace(
     constraints={"deadline_at": "2026-06-03T12:00:00Z"},
 )
 ENDS_SOON = {"deadline_at": "2026-06-01T12:05:00Z"}
-QUESTION = replace(COURSES["question"], reacts=no_reaction, endings=2)
+QUESTION = replace(COURSES["question"], reacts=lambda _: None, endings=2)
 
 
 def says(world: World, kind: str, **more: Any) -> None:

@@ -108,9 +108,9 @@ OF_A_WAKE = f"POST /v1/wake HTTP/1.1\r\nHost: 127.0.0.1\r\n{WAKER}Content-Type: 
 
 
 @asynccontextmanager
-async def holding(url: str, begun: str, many: int = MANY) -> AsyncIterator[None]:
+async def holding(url: str, begun: str) -> AsyncIterator[None]:
     port = int(url.rpartition(":")[2])
-    writers = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(many)]
+    writers = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(MANY)]
     try:
         for writer in writers:
             writer.write(begun.encode())

@@ -5,7 +5,7 @@ import contextlib
 import re
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -96,12 +96,6 @@ async def test_no_power_loss_costs_an_acknowledged_entry_or_leaves_half_a_commit
         shutil.rmtree(after)
 
 
-@pytest.fixture
-def schema(database: SqliteFile) -> Iterator[sqlite3.Connection]:
-    with contextlib.closing(sqlite3.connect(database.path)) as connection:
-        yield connection
-
-
 def plan(connection: sqlite3.Connection, statement: str) -> list[str]:
     numbered = [int(number) for number in re.findall(r"\?(\d+)", statement)]
     parameters = (0,) * (max(numbered) if numbered else statement.count("?"))
@@ -122,8 +116,9 @@ READ_WHOLE = {
 of a text that is looked into."""
 
 
-def test_no_statement_reads_or_sorts_more_of_a_large_table_than_it_needs(schema: sqlite3.Connection) -> None:
-    plans = {name: plan(schema, statement) for name, statement in load_queries().items()}
+def test_no_statement_reads_or_sorts_more_of_a_large_table_than_it_needs(database: SqliteFile) -> None:
+    with contextlib.closing(sqlite3.connect(database.path)) as connection:
+        plans = {name: plan(connection, statement) for name, statement in load_queries().items()}
     scans = {
         name: [step for step in steps if step.startswith("SCAN") and step.split()[1] not in SMALL]
         for name, steps in plans.items()

@@ -25,7 +25,7 @@ from schemas.status import GatewayPruned
 from tests.gateway.test_serving import fine
 from tests.kit.consumer import consume
 from tests.kit.runs import NOON
-from tests.kit.waiting import until
+from tests.kit.waiting import beside, until
 
 HOUR, MIB = 3600.0, 1024 * 1024
 
@@ -129,11 +129,10 @@ async def refused(link: NatsLink, subject: str, body: bytes = b"{}", *, msg_id: 
 
     await link.publish(subject, body, msg_id=msg_id, headers=headers)
     consumer = subjects.CONSUMERS[durable][0], durable
-    running = asyncio.create_task(consume(link, *consumer, handler, subjects.DEAD_LETTERS_LOOP, slots=4))
-    await buried.wait()
     stored = partial(link.client.jetstream().stream_info, subjects.STREAM_DEAD_LETTERS)
-    await until(stored, lambda info: info.state.messages)
-    running.cancel()
+    async with beside(consume(link, *consumer, handler, subjects.DEAD_LETTERS_LOOP, slots=4)):
+        await buried.wait()
+        await until(stored, lambda info: info.state.messages)
 
 
 async def only(letters: NatsDeadLetters) -> DeadLetter:

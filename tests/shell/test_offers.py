@@ -200,8 +200,8 @@ def test_what_is_beyond_is_refused_by_the_field_that_the_caller_used(
     assert refusal.value.field == field
 
 
-def catalog_of(executor: str | None, *names: str, tier: str = "read") -> bytes:
-    tools = [{"name": name, "route": name, "commands": [{"name": "do", "tier": tier}]} for name in names]
+def catalog_of(executor: str | None, *names: str) -> bytes:
+    tools = [{"name": name, "route": name, "commands": [{"name": "do", "tier": "read"}]} for name in names]
     return json.dumps({"executor": executor, "tools": tools}).encode()
 
 

@@ -80,9 +80,9 @@ TURN = reply(reflection=REFLECTION, plan=PLAN)
 DIGEST = reply(memory=["The answer is 42 (step:1)"])
 
 
-def asked(commit: Commit, *, now: datetime = NOON) -> ModelQuestion:
+def asked(commit: Commit) -> ModelQuestion:
     assert commit.state.open_call is not None, "the run asks nothing"
-    return question(commit.state, commit.state.open_call.phase, now=now)
+    return question(commit.state, commit.state.open_call.phase)
 
 
 def question(state: RunState, phase: Phase, *, now: datetime = NOON) -> ModelQuestion:
@@ -92,12 +92,17 @@ def question(state: RunState, phase: Phase, *, now: datetime = NOON) -> ModelQue
     return ModelQuestion(state=state, call=asking.call, phase=phase, now=now)
 
 
-def framing(number: int = 1) -> ModelQuestion:
-    return asked(runs.started(_roomy(runs.accepted(number))))
+def begun() -> Commit:
+    """A run that may take a thousand steps."""
+    return runs.started(runs.accepted(max_steps=1000, max_attempts_of_run=1000))
 
 
-def reflecting(steps: int = 1, number: int = 1) -> ModelQuestion:
-    commit = runs.replied(runs.started(_roomy(runs.accepted(number))), runs.FRAMING, runs.plan(1))
+def framing() -> ModelQuestion:
+    return asked(begun())
+
+
+def reflecting(steps: int = 1) -> ModelQuestion:
+    commit = runs.replied(begun(), runs.FRAMING, runs.plan(1))
     for step in range(1, steps):
         found = Reflection(verdict=Verdict.CONTINUE, summary=f"part {step} is known", facts=(f"fact {step}",))
         commit = runs.replied(runs.returned(commit), found, runs.plan(step + 1))
@@ -111,8 +116,3 @@ def planning() -> ModelQuestion:
 def separate(asked: ModelQuestion) -> ModelQuestion:
     state = replace(asked.state, brief=replace(asked.state.brief, fused=False))
     return replace(asked, state=state)
-
-
-def _roomy(commit: Commit) -> Commit:
-    limits = replace(commit.state.brief.limits, max_steps=1000, max_attempts_of_run=1000)
-    return replace(commit, state=replace(commit.state, brief=replace(commit.state.brief, limits=limits)))

@@ -90,10 +90,6 @@ class Connection(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         del high, low
 
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        assert isinstance(protocol, asyncio.Protocol)
-        self._protocol = protocol
-
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...

@@ -243,7 +243,7 @@ class Feed:
     def follow(self, run_id: str = "") -> Iterator[Channel]:
         """Registers a follower of one run, or of all runs. Raises TryAgain."""
         if (channel := self._channels.get(run_id)) is None:
-            newest = partial(self._journal.version, run_id) if run_id else self._journal.newest
+            newest = partial(self._newest_of, run_id) if run_id else self._journal.newest
             read = partial(self._read_run, run_id) if run_id else self._read_all
             channel = Channel(newest, read)
             if not self._channels:
@@ -262,6 +262,9 @@ class Feed:
                 for observers in self._observers:
                     observers.remove(self.announce)
                 self._polling.cancel()
+
+    def _newest_of(self, run_id: str) -> int:
+        return self._journal.head(run_id)[0]
 
     def _schedule_poll(self) -> None:
         self._polling = asyncio.get_running_loop().call_later(self._poll_s, self._poll_all)

@@ -66,8 +66,9 @@ class RunIndex:
         return sum(version for (version,) in self.database.look_up(self._sql["version"], (run_id,)))
 
     def head(self, run_id: str) -> tuple[int, str]:
-        ((version, head),) = self.database.look_up(self._sql["head"], (run_id,))
-        return version, head.hex()
+        """Number and hash of the newest entry; 0 without one."""
+        rows = self.database.look_up(self._sql["head"], (run_id,))
+        return next(((version, head.hex()) for version, head in rows), (0, ""))
 
     async def for_people(self, limit: int) -> Sequence[tuple[str, datetime]]:
         """Paused runs, and escalated ones without a dismissal, each with its newest entry's instant. Newest first."""

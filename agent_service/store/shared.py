@@ -180,11 +180,17 @@ class SharedStore(RunStore):
     async def places(self, after: int, limit: int) -> Sequence[JournalPosition]:
         await self._index.wait(self._appended)
         messages = await self._log.read(subjects.STORED_RUNS, after, limit)
-        seen = [one for one in messages if one.seq <= self.newest()]  # `load` and `entries` may not have later ones
+        here = self._index.reached  # `load` and `entries` may not have later ones
+        seen = [one for one in messages if one.seq <= here]
         return [JournalPosition(one.seq, _run_id(one), row.seq if (row := row_in(one)) else 0) for one in seen]
 
     def newest(self) -> int:
-        return self._index.reached
+        return max(self._index.reached, self._appended)
+
+    def head(self, run_id: str) -> tuple[int, str]:
+        """Also of an own entry that is not in the index yet: an ending is told with it."""
+        journal = self._journals.known.get(run_id)
+        return max(super().head(run_id), (journal.version, journal.head) if journal else (0, ""))
 
     async def row(self, run_id: str) -> tuple[Any, ...]:
         """Summary and goal come from the run, because the header has only their beginnings."""

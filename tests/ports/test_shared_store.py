@@ -34,6 +34,7 @@ from schemas.status import Halt
 from schemas.values import replace
 from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.kit.runs import DIGEST, NOON, accepted, after, run_id, started, whole_run
+from tests.kit.waiting import until
 from tests.ports.stores import as_loaded, stored
 from tests.shell.stored import thinks
 
@@ -111,10 +112,42 @@ async def test_a_commit_does_not_wait_for_the_index_and_the_journal_of_all_runs_
     a.wire.open.clear()
     async with asyncio.timeout(PATIENCE_S / 2):
         await a.store.commit(newest)
-    assert (await a.store.load(RUN), a.store.newest()) == (as_loaded(newest), seen)
+    assert (await a.store.load(RUN), a.store.version(RUN)) == (as_loaded(newest), 2), "the index is behind"
+    assert (a.store.newest(), a.store.head(RUN)) == (seen + 1, (3, newest.entry.hash)), "what it tells others is not"
     shown = asyncio.ensure_future(a.store.places(seen, 9))
     a.wire.open.set()
     assert [place.seq for place in await shown] == [3]
+
+
+async def test_followers_of_an_own_entry_that_the_index_does_not_have_yet_are_sent_it_and_nothing_else(
+    a: Member,
+) -> None:
+    begun = await stored(a.store, whole_run(1)[:2])
+    newest, observers, read, reads = noted(begun, "a"), list[Any](), a.wire.read, list[int]()
+
+    async def counted(subject: str, after: int, most: int = ALL) -> list[StoredMessage]:
+        reads.append(after)
+        return await read(subject, after, most)
+
+    async def follow(stream: Any) -> None:
+        sent.append([])
+        frames = sent[-1]
+        async for frame in stream.body_iterator:
+            frames.append(frame)
+
+    a.wire.read = counted  # type: ignore[method-assign] # this log alone
+    feed, sent = Feed(a.store, observers, poll_s=3600.0), list[list[Any]]()
+    streams = await feed.follow_run(RUN, "2"), *[await feed.follow_all() for _ in range(5)]
+    following = [asyncio.ensure_future(follow(stream)) for stream in streams]
+    await until(lambda: len(reads) == 5)
+    await a.store.commit(newest)
+    observers[0](newest)
+    await until(lambda: all(sent))
+    await asyncio.sleep(0.1)
+    for task in following:
+        task.cancel()
+    assert [len(frames) for frames in sent] == [1] * 6, "an entry each, and no sign of life"
+    assert len(reads) <= 5 + 3, "they share a read"
 
 
 async def test_an_own_entry_is_in_its_run_once_the_index_has_it_though_its_answer_is_late(a: Member) -> None:

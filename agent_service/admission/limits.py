@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import field, fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -108,8 +108,9 @@ class Quotas:
         self._open = Counter(open_runs)
 
     @asynccontextmanager
-    async def wake(self, caller: str, *, known: bool = False) -> AsyncIterator[None]:
-        """A wake is accepted inside; a `known` one counts only against the rate. Raises OverQuota."""
+    async def wake(self, caller: str, *, known: bool = False) -> AsyncIterator[ExitStack]:
+        """A wake is accepted inside; a `known` one counts only against the rate. Yields the place that it takes among
+        the open runs until it is counted there, for a work that goes on outside. Raises OverQuota."""
         quota, claims = self.spending.quota_of(caller), self.spending.claims
         async with self._locks[caller]:
             if (most := quota.wakes_per_minute) is not None:
@@ -123,10 +124,9 @@ class Quotas:
                 if (most := quota.open_runs) is not None:
                     await claims.claim(f"open runs of {caller}", 1, partial(self._places_left, caller, most))
             self._entering[caller] += 1
-        try:
-            yield
-        finally:
-            self._entering[caller] -= 1
+        with ExitStack() as place:
+            place.callback(self._entering.subtract, (caller,))
+            yield place
 
     def committed(self, change: Commit) -> None:
         caller = change.state.brief.caller

@@ -1,7 +1,8 @@
 """Operations on runs, over HTTP and on the bus: wake, show, list, sum, cancel, signal; what others read of a run."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import date, timedelta
 from functools import lru_cache
 from typing import Annotated, Any
@@ -34,6 +35,7 @@ from schemas.values import dataclass
 SOON = timedelta(seconds=2)
 REMEMBERED_RUNS = 64
 
+Accepted = tuple[str, Transition | None]
 SignalBody = requests.SignalRequest | requests.ApprovalRequest | requests.AnswerRequest
 
 
@@ -194,15 +196,15 @@ class RunCalls:
             with self.intake.incoming.wake(caller.transport) as waking:
                 async with self.intake.capacity.unless_trouble():
                     known = await self.store.run_by_wake(wake_id) is not None
-                    async with self.intake.quotas.wake(caller.payer, known=known):
+                    async with self.intake.quotas.wake(caller.payer, known=known) as place:
                         if not known:
                             if request.callback:
                                 await self._check_callback(request.callback)
                             await self.intake.capacity.check()
                         about: dict[str, Any] = {"by": caller.by, "payer": caller.payer, "traceparent": traceparent}
-                        run_id, accepted = await self.intake.wake(wake_id, request.start(), known=known, **about)
+                        asked = self.intake.wake(wake_id, request.start(), known=known, **about)
+                        run_id, accepted = await asyncio.shield(self._accept(asked, place.pop_all()))
                         waking.duplicate = accepted is None
-                        self.background.start(self.intake.turns.follow, accepted)
         except REFUSED as error:
             refusal = await self._conflict(error, caller.payer) if isinstance(error, WakeConflict) else error
             raise named_by(key, refusal, made=made) from error
@@ -211,6 +213,13 @@ class RunCalls:
             if wait:
                 return answer.model_copy(update={"run": await self.show_run(run_id, wait)})
         return answer
+
+    async def _accept(self, asked: Awaitable[Accepted], place: ExitStack) -> Accepted:
+        """Goes on if the wake is given up: a run that is stored later counts, and begins, as any other."""
+        with place:
+            run_id, accepted = await asked
+        self.background.start(self.intake.turns.follow, accepted)
+        return run_id, accepted
 
     async def _check_callback(self, url: str) -> None:
         if flaw := await self.callback_flaw(url):

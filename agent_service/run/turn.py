@@ -74,12 +74,8 @@ class Turns:
 
     async def accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]:
         """Returns the id of a durable run and the transition to perform (None for a known wake). `digest`: of the
-        request. Raises WakeConflict for a known wake id with another digest, and TryAgain. A run that is stored after
-        its caller was cancelled is observed, too.
+        request. Raises WakeConflict for a known wake id with another digest, and TryAgain.
         """
-        return await asyncio.shield(self._accept(event, digest))
-
-    async def _accept(self, event: WakeAccepted, digest: str) -> tuple[str, Transition | None]:
         transition = decide(None, event)
         commit = journal.commit_of(None, transition)
         run_id = await self.store.accept(commit, digest)

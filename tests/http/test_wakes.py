@@ -1,8 +1,9 @@
 """POST /v1/wake: one run per name, durable before it is answered, within the quota of its token, and counted."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -11,12 +12,17 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
+from agent_service.admission import limits
 from agent_service.api.errors import ApiError, Code
+from agent_service.api.requests import EVERY_SCOPE, Caller, WakeRequest
+from agent_service.api.runs import RunCalls
 from agent_service.core.events import SignalReceived
-from agent_service.settings import QuotaSettings, TokenSettings
+from agent_service.settings import QuotaSettings, TokenSettings, token_caller
 from groundwork.service.errors import TryAgain
+from schemas import subjects
 from tests.http.house import House, known_token, open_house, secret, with_a_question
 from tests.kit.runs import whole_run
+from tests.kit.waiting import until
 
 GOAL = {"goal": "Find the answer."}
 UUID = "8e03978e-40d5-43dd-bc93-6894a57f9324"
@@ -191,3 +197,46 @@ async def test_a_burst_of_wakes_opens_no_more_runs_than_the_quota(tmp_path: Path
     async with with_quota(tmp_path, open_runs=10) as (house, client):
         answers = await asyncio.gather(*(wake(client) for _ in range(50)))
         assert [answer.status_code for answer in answers].count(202) == await house.how_many() == 10
+
+
+async def test_a_run_counts_once_while_its_wake_is_answered(tmp_path: Path) -> None:
+    async with with_quota(tmp_path, open_runs=2) as (house, _):
+        calls = house.services[0]
+        assert isinstance(calls, RunCalls)
+        observers, second = calls.intake.turns.observers, list[asyncio.Task[Any]]()
+        caller = Caller(by="waker", payer=token_caller("waker"), transport="http", scopes=EVERY_SCOPE)
+
+        def wake_another(_: object) -> None:
+            observers.remove(wake_another)
+            second.append(asyncio.create_task(calls.wake(caller, WakeRequest(goal="Another."))))
+
+        observers.append(wake_another)
+        await calls.wake(caller, WakeRequest(goal="The first."))
+        await second[0]
+        assert await house.how_many() == 2
+
+
+async def test_a_run_whose_caller_gave_up_while_it_was_stored_counts_and_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "KNOWN_WITHIN_S", 0.01)
+    async with with_quota(tmp_path, open_runs=1) as (house, client):
+        calls, published = house.services[0], AsyncMock()
+        assert isinstance(calls, RunCalls)
+        monkeypatch.setattr(house.outside, "publish", published)
+        with closing(sqlite3.connect(house.store.database.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            waking = asyncio.create_task(wake(client))
+            await asyncio.sleep(0.05)
+            calls.intake.capacity.say("the disk does not answer")
+            assert (await waking).status_code == 503
+            calls.intake.capacity.say("")
+            assert await statuses(client, 1) == [429], "it may be stored yet"
+            other.execute("ROLLBACK")
+        await until(house.how_many, lambda runs: runs == 1)
+        await until(lambda: [each.args[0] for each in published.await_args_list] == [subjects.START])
+        assert await statuses(client, 1) == [429]
+        (run,) = await house.store.runs(limit=9)
+        async with house.client("admin") as admin:
+            await admin.post(f"/v1/runs/{run.run_id}/cancel", json={})
+        assert await statuses(client, 2) == [202, 429]

@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import sqlite3
-from contextlib import closing
 from datetime import datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock, MagicMock, Mock, call
@@ -14,12 +11,12 @@ import pytest
 
 from agent_service.background import Background
 from agent_service.cluster import Cluster, due_turn
-from agent_service.core.events import CancelRequested, Event, ModelUnavailable, RunStarted, TurnBroke, WakeAccepted
+from agent_service.core.events import CancelRequested, Event, ModelUnavailable, RunStarted, TurnBroke
 from agent_service.core.state import RunState
 from agent_service.core.waiting import OpenCall, Status
 from agent_service.kill_switch import Draining, KillSwitch
 from agent_service.run.inbound import CURRENT_MESSAGE, InboundMessage, turn_id
-from agent_service.run.journal import Commit, Run
+from agent_service.run.journal import Commit
 from agent_service.run.recovery import Recovery
 from agent_service.run.turn import Turns
 from agent_service.store.runs import RunStore
@@ -29,7 +26,7 @@ from schemas.envelope import MSG_ID
 from tests.core.cues import RUN_ID, queued
 from tests.core.cues import started as begins
 from tests.kit.fakes import FakeClock
-from tests.kit.runs import DIGEST, NOON, accepted, run_id, started
+from tests.kit.runs import NOON, accepted, run_id, started
 from tests.kit.waiting import until
 from tests.shell.stored import stored, thinks
 
@@ -38,22 +35,6 @@ def turns_of(store: RunStore, model_caller: Any, *observers: Any) -> Turns:
     """Turns that publish nothing."""
     publisher: Any = Mock(kill_switch=KillSwitch(), publish=AsyncMock())
     return Turns(store, publisher, model_caller, FakeClock(), [*observers])
-
-
-async def test_a_run_that_is_stored_after_its_caller_gave_up_is_observed(tmp_path: Path) -> None:
-    told = list[Commit]()
-    async with RunStore.open(tmp_path) as store:
-        turns, wake = turns_of(store, thinks(), told.append), accepted(1)
-        with closing(sqlite3.connect(store.database.path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            waking = asyncio.create_task(turns.accept(cast("WakeAccepted", wake.event), DIGEST))
-            await asyncio.sleep(0)
-            waking.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waking
-            other.execute("ROLLBACK")
-        await until(lambda: told or None)
-        assert await store.load(run_id(1)) == Run(state=told[0].state, head=told[0].entry.hash)
 
 
 async def test_effects_that_break_are_tried_again_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

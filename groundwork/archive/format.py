@@ -246,8 +246,7 @@ def open_writer(path: Path, ring: KeyRing | None, base: Archive | None = None) -
                 writer.finish(ring)
             file.flush()
             os.fsync(file.fileno())
-        if not store_folder.publish(part, path):
-            raise Misconfigured(f"{path} was made by another meanwhile, and nothing is overwritten")
+        _publish(part, path)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -255,3 +254,15 @@ def open_writer(path: Path, ring: KeyRing | None, base: Archive | None = None) -
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def _publish(part: Path, path: Path) -> None:
+    """Raises Misconfigured for a file that appeared meanwhile."""
+    try:
+        path.hardlink_to(part)
+    except FileExistsError:
+        raise Misconfigured(f"{path} was made by another meanwhile, and nothing is overwritten") from None
+    except OSError:  # a file system without links
+        part.rename(path)
+    with suppress(PermissionError):  # the archive is there, and its folder may be written but not read
+        store_folder.sync(path.parent)

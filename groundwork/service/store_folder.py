@@ -42,21 +42,12 @@ def create(path: Path, text: str) -> bool:
     """Creates the file durably; returns False if it exists."""
     beside = _written_beside(path, text)
     try:
-        return publish(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def publish(complete: Path, path: Path) -> bool:
-    """Names a synced file `path`, durably; returns False if that exists."""
-    try:
-        path.hardlink_to(complete)
+        path.hardlink_to(beside)  # a rename would replace what another process has just created
     except FileExistsError:
         return False
-    except OSError:  # a file system without links
-        complete.rename(path)
-    with suppress(PermissionError):  # the file is there, and its folder may be written but not read
-        sync(path.parent)
+    finally:
+        beside.unlink()
+    sync(path.parent)
     return True
 
 

@@ -1,6 +1,7 @@
 """Archives are authenticated or refused; a later backup holds only new content, and unused content is deleted. Keys and
 signatures are made once, followed by newer ones without a start, and never shown."""
 
+import errno
 import stat
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -166,6 +167,21 @@ def test_those_who_make_a_ring_at_the_same_moment_have_the_same_for_its_owner_al
         assert len(set(threads.map(opened, range(8)))) == 1
     assert list(file.parent.iterdir()) == [file]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_ring_that_another_makes_meanwhile_is_not_replaced_where_the_file_system_has_no_links(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = (Key.fresh(),)
+
+    def made_by_another(*_: object) -> None:
+        write(file, theirs)
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", made_by_another)
+    with pytest.raises(Misconfigured, match="cannot be read or written"):
+        KeyRing.open(file)
+    assert read(file) == theirs
 
 
 def test_a_proof_is_of_its_purpose_and_its_parts_alone(file: Path) -> None:

@@ -109,8 +109,10 @@ class Relay:
     async def _go_on(self, begun: Call) -> None:
         try:
             await self.take(begun.begun_call().asked)
-        except (TryAgain, GiveUp):
+        except TryAgain:
             pass  # its request comes again
+        except GiveUp as error:  # its request becomes a dead letter, if the bus still has it
+            log.warning("a call that was begun is left to its request", extra=begun.facts() | {"why": str(error)})
         except (Broken, Misconfigured):
             raise
         except Exception:  # an error of one call must not end the gateway, at each of its starts

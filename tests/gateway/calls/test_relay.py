@@ -353,6 +353,19 @@ async def test_a_call_that_cannot_be_gone_on_with_ends_no_gateway_that_starts() 
     assert outcomes(world) == []
 
 
+async def test_a_call_whose_stored_request_is_not_readable_any_more_is_told_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.runner.gate.clear()
+    async with beside(world.relay().take(SAVE)):
+        await until(lambda: executed(world) == 1)
+    (begun,) = world.ledger.begun_here()
+    await world.ledger.rows.change(Call, lambda _: replace(begun, body=b"{}"), begun.key)
+    await world.relay().go_on()
+    assert (outcomes(world), "left to its request" in caplog.text) == ([], True)
+
+
 async def test_an_artifact_never_takes_the_place_of_an_earlier_one_also_if_the_ledger_has_forgotten_that() -> None:
     world = World()
     for step in (1, 2, 3):

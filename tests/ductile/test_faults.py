@@ -169,11 +169,12 @@ async def test_a_job_of_another_command_is_never_taken_for_the_one_of_a_write(
     assert found.job.job_id == fake.executions[1].job_id
 
 
+@pytest.mark.parametrize(("plugin", "command"), [("probe", "note"), (PIPELINE, "handle")])
 async def test_behind_a_proxy_that_answers_for_an_absent_ductile_a_write_waits_and_nothing_is_sent(
-    fake: FakeDuctile, tmp_path: Path
+    fake: FakeDuctile, tmp_path: Path, plugin: str, command: str
 ) -> None:
-    call = a_call()
-    async with gateway(fake, tmp_path, events=False) as runner:
+    call = a_call(command, plugin=plugin)
+    async with gateway(fake, tmp_path, tools=OF_A_PIPELINE, events=False) as runner:
         for answer in (Response(502, HTML, "text/html"), says(200, {"status": "ok"})):
             fake.faults.proxied = answer
             with pytest.raises(TryAgain, match="not sent"):

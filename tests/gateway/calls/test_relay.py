@@ -298,6 +298,16 @@ async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_
     assert [world.runner.executed[0].payload, *world.runner.resumed_with] == [given, given]
 
 
+async def test_a_runner_forgets_a_call_once_its_result_is_published_also_by_the_next_gateway() -> None:
+    world = World()
+    world.bus.down = True
+    await given_back(world, SAVE, "not connected")
+    assert list(world.runner.left) == [SAVE.key]
+    world.bus.down = False
+    await world.relay().republish()
+    assert (outcomes(world), executed(world), world.runner.left) == (["ok"], 1, {})
+
+
 @pytest.mark.parametrize(("back", "told"), [("here", ["ok"]), ("there", [])])
 async def test_a_gateway_that_is_back_goes_on_with_its_own_calls_before_their_requests_come_again(
     back: str, told: list[str]

@@ -100,7 +100,7 @@ async def test_one_call_is_run_once_however_often_it_is_asked_for_at_once_and_it
     assert sum(isinstance(result, AlreadyStarted) for result in results) == 7
     assert lines(file) == 1
     await plugins.forget(call.key)
-    await until(lambda: not records(tmp_path))
+    assert not records(tmp_path)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="is of root")

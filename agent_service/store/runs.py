@@ -119,8 +119,8 @@ class RunStore(RunIndex):
         cannot be read, which is in quarantine from then on, and NewerVersion."""
         if (run := self._runs.get(run_id)) and run.state.version >= version:
             return run
-        self._quarantine.check(run_id)
         rows = await self.database.read(self._sql["load"], (run_id,))
+        self._quarantine.check(run_id)  # after the read: a commit follows without another look
         try:
             return run_of(run_id, rows) if rows else None
         except Damaged as error:

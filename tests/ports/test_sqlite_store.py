@@ -13,6 +13,7 @@ from random import Random
 import pytest
 
 from agent_service.core.events import RunStarted
+from agent_service.errors import Damaged
 from agent_service.run.journal import flaw_in_chain
 from agent_service.store.database import FILE, load_queries, open_database
 from agent_service.store.index import SEARCHED_AT_ONCE
@@ -246,3 +247,13 @@ async def test_common_texts_are_stored_once_and_entries_and_states_are_read_to_t
         for commits in runs:
             assert await store.entries(commits[0].run_id) == [commit.entry for commit in commits]
             assert await store.load(commits[0].run_id) == as_loaded(commits[-1])
+
+
+async def test_a_run_that_was_found_damaged_while_it_was_read_is_left_alone(tmp_path: Path) -> None:
+    async with RunStore.open(tmp_path) as store:
+        await stored(store, whole_run(1))
+        reading = asyncio.create_task(store.load(run_id(1)))
+        await asyncio.sleep(0)
+        store.quarantine(Damaged(run_id(1), "an entry"))
+        with pytest.raises(Damaged):
+            await reading

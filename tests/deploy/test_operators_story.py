@@ -66,7 +66,7 @@ def test_from_an_upgrade_through_a_full_disk_and_the_loss_of_everything(machine:
     ops.page(machine, "Back up and restore", 0, 1)
     before = {run["run_id"] for run in ops.runs(machine)}
     machine.say(LOST)
-    said = machine.say(f"umask 022\n{ops.typed('Everything is lost')}")
+    said = machine.say("umask 022\n" + ops.typed("Everything is lost"))
     ops.ready(machine)
     assert "in doubt" in said or "under way" in said
     assert {run["run_id"] for run in ops.runs(machine)} == before

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
@@ -27,4 +28,7 @@ async def stored(*stories: Script) -> AsyncIterator[RunStore]:
 
 def thinks(reply: Any = None) -> Any:
     """A caller of models that reserves nothing: this comes of each call, an event, an error, or by default nothing."""
-    return Mock(reserve=lambda decided: decided, think=AsyncMock(side_effect=[reply] * 9), limits=Mock(quotas=None))
+    think, limits = AsyncMock(side_effect=[reply] * 9), SimpleNamespace(quotas=None)
+    return SimpleNamespace(
+        reserve=lambda decided: decided, think=think, limits=limits, abandon=Mock(), abandon_all=Mock()
+    )

@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import AsyncMock, MagicMock, Mock, call
+from unittest.mock import AsyncMock, Mock, call
 
 import pytest
 
@@ -33,7 +34,7 @@ from tests.shell.stored import stored, thinks
 
 def turns_of(store: RunStore, model_caller: Any, *observers: Any) -> Turns:
     """Turns that publish nothing."""
-    publisher: Any = Mock(kill_switch=KillSwitch(), publish=AsyncMock())
+    publisher: Any = SimpleNamespace(kill_switch=KillSwitch(), publish=AsyncMock())
     return Turns(store, publisher, model_caller, FakeClock(), [*observers])
 
 
@@ -115,16 +116,22 @@ async def test_a_process_that_is_drained_gives_up_a_model_call_that_takes_too_lo
 RUN = run_id(1)
 
 
+def cluster_of(turns: dict[str, Any], store: dict[str, Any], **parts: Any) -> Cluster:
+    """The queue of an agent and a store that have these parts alone."""
+    dispatches = Mock(side_effect=AssertionError("a queue dispatches nothing"))
+    about: Any = SimpleNamespace(kill_switch=KillSwitch(), observers=[], **turns)
+    agent: Any = SimpleNamespace(turns=about, halt_control=SimpleNamespace(adopt=None), **parts)
+    return Cluster(agent, cast("Any", SimpleNamespace(mark_dispatched=dispatches, **store)))
+
+
 async def fired(turn: str, state: RunState, at: datetime) -> int:
     """Takes up a turn from the queue at that instant; returns how often the run's timer fires."""
     body = json.dumps({"run_id": RUN}).encode()
     message = InboundMessage(subject=subjects.TURN, body=body, place="7", headers={MSG_ID: turn})
-    current, fire = AsyncMock(return_value=state), AsyncMock()
-    agent = MagicMock(**{"turns.clock": FakeClock(at), "turns.current": current, "recovery.fire": fire})
-    store = MagicMock(entries_under=AsyncMock(return_value=set()))
+    turns, fire = {"clock": FakeClock(at), "current": AsyncMock(return_value=state)}, AsyncMock()
+    store = {"entries_under": AsyncMock(return_value=set())}
     CURRENT_MESSAGE.set(message)
-    await Cluster(agent, store).receive(message)
-    assert not store.mark_dispatched.called, "a queue dispatches nothing"
+    await cluster_of(turns, store, recovery=SimpleNamespace(fire=fire)).receive(message)
     return fire.await_count
 
 
@@ -140,17 +147,16 @@ async def test_a_turn_that_one_agents_clock_calls_due_is_kept_until_it_is() -> N
 
 
 async def test_what_is_due_or_missed_is_queued_once_and_not_forgotten_while_it_cannot_be() -> None:
-    put = AsyncMock(side_effect=[TryAgain("the stream is full"), None, None])
-    due = AsyncMock(return_value=[RUN])
-    agent = MagicMock(**{"turns.kill_switch": KillSwitch(), "recovery.due": due, "ground.link.store": put})
-    store = MagicMock(version=lambda _: 4, overdue_turns=Mock(side_effect=[[(run_id(2), 1)], []]))
-    cluster = Cluster(agent, store)
-    with pytest.raises(TryAgain):
-        await cluster.look()
-    for _ in range(2):
-        await cluster.look()
-    turns = [(RUN, due_turn(RUN, 4)), (RUN, due_turn(RUN, 4)), (run_id(2), missed := turn_id(run_id(2), 1))]
+    full, missed = TryAgain("the stream is full"), {turn_id(run_id(2), 1): (run_id(2), 1)}
+    put = AsyncMock(side_effect=[full, None, full, None])
+    store = {"version": {RUN: 4}.get, "overdue_turns": lambda: [*missed.values()], "turn_seen": missed.pop}
+    recovery, link = SimpleNamespace(due=AsyncMock(return_value=[RUN])), SimpleNamespace(store=put)
+    cluster = cluster_of({"clock": FakeClock()}, store, recovery=recovery, ground=SimpleNamespace(link=link))
+    for outcome in (pytest.raises(TryAgain), pytest.raises(TryAgain), nullcontext(), nullcontext()):
+        with outcome:
+            await cluster.look()
+    turns = [(RUN, due_turn(RUN, 4))] * 2 + [(run_id(2), turn_id(run_id(2), 1))] * 2
     assert put.await_args_list == [
         call(subjects.TURN, json.dumps({"run_id": run}).encode(), {MSG_ID: name}) for run, name in turns
-    ], "the first was refused"
-    assert store.turn_seen.mock_calls == [call(missed)]
+    ], "the first of each was refused"
+    assert not missed

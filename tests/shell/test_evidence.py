@@ -1,7 +1,9 @@
 """Quotes are found in texts, and checked in the whole result and its artifacts, and nowhere else."""
 
 from time import process_time
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -10,12 +12,12 @@ from agent_service.core.events import QuoteCheck
 from agent_service.core.phases import ItemClaim, Reflection, Verdict
 from agent_service.errors import ArtifactReplaced
 from agent_service.run.citations import LONGEST, PIECE, CitationChecker, pieces, stands_in
+from agent_service.run.ports import ArtifactReader
 from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID, frames, plans, replies, returns, signal
 from tests.core.script import Script
 from tests.core.words import run_at
 from tests.kit.fakes import MemoryArtifacts
-from tests.projections.fakes import Shelf
 from tests.projections.journals import CRITIQUE, PAGE, worked_example
 from tests.shell.stored import stored
 
@@ -43,11 +45,17 @@ def a_run(output: dict[str, Any] | None = None, *, kind: Any = "value") -> Scrip
     return run >> returns(output={"summary": "the newest"}) >> signal("message", message="You may send it.")
 
 
-def bucket(content: bytes = b"the first words, and the very last ones") -> Shelf:
-    return Shelf({ARTIFACT: content})
+def bucket(content: bytes = b"the first words, and the very last ones") -> MemoryArtifacts:
+    stores = MemoryArtifacts()
+    stores.contents[RUN_ID, ARTIFACT] = content
+    return stores
 
 
-async def look(run: Script, *claims: tuple[str, str], artifacts: Shelf | None = None) -> list[QuoteCheck]:
+def failing(error: Exception) -> Any:
+    return SimpleNamespace(get=AsyncMock(side_effect=error))
+
+
+async def look(run: Script, *claims: tuple[str, str], artifacts: ArtifactReader | None = None) -> list[QuoteCheck]:
     """Checks of quotes, each with the place that it is claimed to be in."""
     met = tuple(ItemClaim(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
     async with stored(run) as store:
@@ -78,16 +86,14 @@ async def test_what_a_tool_brought_may_be_quoted_as_it_is_shown_and_what_stands_
 @pytest.mark.attack
 @pytest.mark.parametrize("place", ["step 1", ARTIFACT])
 async def test_nothing_is_proved_by_an_artifact_that_was_replaced_and_it_is_told(place: str) -> None:
-    replaced = bucket()
-    replaced.failure = ArtifactReplaced(RUN_ID, ARTIFACT)
+    replaced = failing(ArtifactReplaced(RUN_ID, ARTIFACT))
     run = a_run(kind="artifact" if place == ARTIFACT else "value")
     (seen,) = await look(run, (place, "the first words"), artifacts=replaced)
     assert (seen.found, "somebody has replaced it" in seen.why) == (False, True)
 
 
 async def test_a_bus_that_does_not_answer_costs_the_claim_and_not_the_reply() -> None:
-    away = bucket()
-    away.failure = TryAgain("the bus is away")
+    away = failing(TryAgain("the bus is away"))
     (seen,) = await look(a_run(), ("step:1", "the very last ones"), artifacts=away)
     assert (seen.found, seen.why) == (False, "it cannot be read at the moment: the bus is away")
 

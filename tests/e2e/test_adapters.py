@@ -123,7 +123,7 @@ def test_only_what_refuses_new_work_when_it_is_full_is_reported(discard: str, mo
     [(0.01, True, True), (30.0, False, True), (0.01, False, False)],
     ids=["the trouble is over in time", "it is being stored", "neither"],
 )
-async def test_a_wake_that_waits_is_refused_once_nothing_can_be_stored_and_it_is_not_being_stored(
+async def test_a_wake_that_waits_is_refused_unless_the_trouble_is_over_in_time_or_it_is_being_stored(
     monkeypatch: pytest.MonkeyPatch, *, known_within_s: float, is_over: bool, is_stored: bool
 ) -> None:
     async def wake() -> str:

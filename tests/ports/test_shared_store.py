@@ -103,6 +103,12 @@ async def test_the_journal_of_all_runs_tells_no_entry_that_its_run_does_not_have
     assert [entry.seq for entry in await b.store.entries(RUN, 2)] == [3]
 
 
+async def test_a_new_run_is_in_the_index_once_it_is_accepted(a: Member) -> None:
+    for number in (1, 2):
+        await a.store.accept(accepted(number), DIGEST)
+        assert a.store.version(run_id(number)) == 1
+
+
 async def test_a_commit_does_not_wait_for_the_index_and_the_journal_of_all_runs_waits_for_own_entries(
     a: Member,
 ) -> None:

@@ -109,8 +109,8 @@ class Quotas:
 
     @asynccontextmanager
     async def wake(self, caller: str, *, known: bool = False) -> AsyncIterator[ExitStack]:
-        """A wake is accepted inside; a `known` one counts only against the rate. Yields the place that it takes among
-        the open runs until it is counted there, for a work that goes on outside. Raises OverQuota."""
+        """A wake is accepted inside; a `known` one counts only against the rate. Yields the wake's place among the open
+        runs, which a task that outlives the wake takes along. Raises OverQuota."""
         quota, claims = self.spending.quota_of(caller), self.spending.claims
         async with self._locks[caller]:
             if (most := quota.wakes_per_minute) is not None:

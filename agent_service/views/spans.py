@@ -323,6 +323,7 @@ class Traces:
         since = max(self._marked(now), now - MAX_CATCH_UP)
         self._missed = False  # before the read: `_enqueue` may set it meanwhile
         try:
+            await self.store.caught_up()  # a run that found the queue full may not be there yet
             moved = await self.store.changed_since(since)
         except BaseException:
             self._missed = True

@@ -111,14 +111,19 @@ async def test_a_run_that_finds_the_queue_full_during_a_catch_up_is_sent_by_the_
     monkeypatch.setattr(spans, "MAX_CATCH_UP", datetime.now(UTC) - EVER)
     receiver, journals = Receiver(), Journals(ENTRIES)
     traces = sending_to(receiver, journals, mark)
-    reads = [[], [ENTRIES[0].run_id]]
+    committed, indexed = list[str](), list[str]()
+
+    async def caught_up() -> None:
+        indexed.extend(committed)
 
     async def changed_since(_: datetime) -> Sequence[str]:
-        if len(reads) == 2:
+        if not committed:
+            committed.append(ENTRIES[0].run_id)
             traces.committed(MOMENTS[-1])
-        return reads.pop(0)
+        return [*indexed]
 
     set_back(mark)
+    monkeypatch.setattr(journals, "caught_up", caught_up)
     monkeypatch.setattr(journals, "changed_since", changed_since)
     await traces.finish(5)
     assert receiver.got == ALL

@@ -17,6 +17,7 @@ from agent_service.api.errors import ApiError, Code
 from agent_service.api.requests import EVERY_SCOPE, Caller, WakeRequest
 from agent_service.api.runs import RunCalls
 from agent_service.core.events import SignalReceived
+from agent_service.run.journal import Commit
 from agent_service.settings import QuotaSettings, TokenSettings, token_caller
 from groundwork.service.errors import TryAgain
 from schemas import subjects
@@ -221,13 +222,19 @@ async def test_a_run_whose_caller_gave_up_while_it_was_stored_counts_and_is_anno
 ) -> None:
     monkeypatch.setattr(limits, "KNOWN_WITHIN_S", 0.01)
     async with with_quota(tmp_path, open_runs=1) as (house, client):
-        calls, published = house.services[0], AsyncMock()
+        calls, published, accept, storing = house.services[0], AsyncMock(), house.store.accept, asyncio.Event()
         assert isinstance(calls, RunCalls)
+
+        async def accepting(commit: Commit, digest: str) -> str:
+            storing.set()
+            return await accept(commit, digest)
+
         monkeypatch.setattr(house.outside, "publish", published)
+        monkeypatch.setattr(house.store, "accept", accepting)
         with closing(sqlite3.connect(house.store.database.path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             waking = asyncio.create_task(wake(client))
-            await asyncio.sleep(0.05)
+            await storing.wait()
             calls.intake.capacity.say("the disk does not answer")
             assert (await waking).status_code == 503
             calls.intake.capacity.say("")

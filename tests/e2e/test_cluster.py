@@ -168,8 +168,11 @@ async def followed(member: Member, run_id: str, *, after: int | None = None, mos
 async def test_what_one_agent_has_accepted_any_other_shows_at_once(ships: Fleet) -> None:
     first, second, _ = ships.agents
     for asked, other in ((first, second), (second, first)) * 3:
-        run_id = await wake(asked)
-        assert [run["run_id"] for run in (await get(other, "/v1/runs", limit=1)).json()["runs"]] == [run_id]
+        async with api(other) as client:
+            accepted = [await wake(asked) for _ in range(3)]  # an index pauses after the first
+            listed = (await client.get("/v1/runs", params={"limit": 3})).json()["runs"]
+        assert [run["run_id"] for run in listed] == accepted[::-1]
+        run_id = accepted[-1]
         assert (await kinds(other, run_id))[0] == "WakeAccepted"
         assert (await get(other, f"/v1/runs/{run_id}/timeline")).json()["items"]
         await to_the_end(other, run_id)

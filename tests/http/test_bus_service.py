@@ -68,6 +68,21 @@ async def test_a_status_in_brief_says_what_the_whole_one_says_of_it(caller: Clie
         assert bool(brief["stopped"]) is (change == STOP_ALL)
 
 
+@pytest.mark.parametrize("asked", [STATUS, STANDING])
+async def test_how_a_run_stands_is_told_once_this_agent_has_what_others_stored(
+    link: NatsLink, house: House, asked: str
+) -> None:
+    *begun, last = whole_run()
+
+    async def catch_up() -> None:
+        await house.play([last])
+
+    run = await house.play(begun)
+    service = await serve_on_bus(link, house.services, fresh=catch_up)
+    assert json.loads((await ask(link.client, asked, {"run_id": run})).data)["status"] == "done"
+    await service.stop()
+
+
 async def test_the_address_of_a_callback_is_told_to_who_asks_for_it(caller: Client) -> None:
     hook = "https://example.org/hook?token=1"
     run = json.loads((await ask(caller, WAKE, {"goal": "x", "callback": hook})).data)["run_id"]

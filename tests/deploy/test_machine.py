@@ -165,8 +165,13 @@ def test_a_bus_that_was_lost_is_made_anew_and_a_write_under_way_is_not_repeated(
 
 def test_a_paper_trail_is_written_anew(machine: Machine) -> None:
     ops.done(machine, "on paper")
-    machine.say(f"echo changed >> /var/lib/agentic/agent/workspaces/{ops.runs(machine)[0]['run_id']}/plan.md")
-    assert "✗" not in ops.page(machine, "Replay")
+    plan = f"/var/lib/agentic/agent/workspaces/{ops.runs(machine)[0]['run_id']}/plan.md"
+    shown = f"{ops.AS_ROOT} agentic cat last plan.md"
+    machine.say(shown)
+    machine.say(f"echo changed >> {plan}")
+    assert "✗ plan.md" in machine.run(f"{ops.AS_ROOT} agentic verify last").stdout
+    machine.say(f"rm {plan}")
+    assert "✗" not in machine.say(shown) + ops.page(machine, "Replay")
     assert machine.say("find /var/lib/agentic/agent/workspaces -user root") == ""
 
 

@@ -156,6 +156,8 @@ async def test_a_folder_is_read_as_its_journal_stands_also_one_that_was_put_away
     async with asyncio.timeout(5), files.at_rest(()):  # as while another run is rendered
         assert await files.files(RUN_ID)
     assert len(journals.reads) == reads, "it is up to date"
+    (root / RUN_ID / "plan.md").unlink()
+    assert await files.read(RUN_ID, "plan.md")
     workspace.remove_pages([RUN_ID])
     listing = await files.files(RUN_ID)
     assert listing

@@ -264,6 +264,22 @@ def test_removing_a_run_leaves_what_its_links_point_to(folder: Path, workspace: 
     assert names(outside) == ["kept"]
 
 
+def test_files_are_read_in_an_overlay_whose_layers_are_on_two_disks(tmp_path: Path, small_disk: Path) -> None:
+    layers = [small_disk / "upper", small_disk / "work", tmp_path / "lower", tmp_path / "overlay"]
+    for folder in layers:
+        folder.mkdir()
+    upper, work, lower, overlay = layers
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    if subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", overlay], check=False).returncode:
+        pytest.skip("mounting an overlay needs root")
+    try:
+        workspace = Workspace(overlay / "workspaces")
+        workspace.write(RUN, {"plan.md": b"a plan\n"})
+        assert workspace.read(RUN, "plan.md") == b"a plan\n"
+    finally:
+        subprocess.run(["umount", "-l", overlay], check=True)
+
+
 def test_a_mount_in_a_files_place_is_refused(folder: Path, workspace: Workspace, small_disk: Path) -> None:
     source = small_disk / "other"
     source.write_bytes(SECRET)

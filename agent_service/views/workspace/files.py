@@ -1,7 +1,7 @@
 """The workspace: one folder of files for people per run, `<root>/<run_id>/…`, with six pages and `artifacts/`.
 
 Names are checked before they touch the disk; folders are opened one below the other, without following links. Only a
-regular file with one name, on the folder's device, is read, even if something else takes its place meanwhile. Files are
+regular file with one name, on the folder's mount, is read, even if something else takes its place meanwhile. Files are
 staged and renamed under a lock. They can be rendered again, so only removal syncs the disk. Nothing is async.
 """
 
@@ -148,9 +148,9 @@ class Workspace:
             raise failed[0]
 
     def has_pages(self, run_id: str) -> bool:
-        """Raises IllegalName and Unsafe."""
+        """True if every page is there. Raises IllegalName and Unsafe."""
         with suppress(FileNotFoundError), self._below(checked(run_id)) as run:
-            return not set(FILES).isdisjoint(_names(run))
+            return set(_names(run)).issuperset(FILES)
         return False
 
     def runs(self) -> list[str]:
@@ -235,15 +235,23 @@ def _plain_file(name: str, beneath: int) -> BufferedReader:
 def _is_named_file(descriptor: int, name: str, beneath: int) -> bool:
     """False while a rename replaces the file. Raises Unsafe for anything but a plain file."""
     opened = os.fstat(descriptor)
-    if opened.st_nlink and (
-        not stat.S_ISREG(opened.st_mode) or opened.st_nlink > 1 or opened.st_dev != os.fstat(beneath).st_dev
-    ):
+    is_one_file = stat.S_ISREG(opened.st_mode) and opened.st_nlink <= 1
+    if opened.st_nlink and not (is_one_file and _mount(descriptor) == _mount(beneath)):
         raise Unsafe(errno.EINVAL, "is no plain file with one name: remove it", name)
     os.listdir(beneath)  # waits for a concurrent unlink, which drops the link count before the name
     with suppress(FileNotFoundError):
         named = os.stat(name, dir_fd=beneath, follow_symlinks=False)
         return os.path.samestat(opened, named) and opened.st_nlink == named.st_nlink == 1
     return False
+
+
+def _mount(descriptor: int) -> str:
+    """Its mount, not its device: in an overlay file system a file has another device than its folder."""
+    try:
+        facts = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
+    except OSError:  # no Linux
+        return str(os.fstat(descriptor).st_dev)
+    return facts.partition("mnt_id:")[2].split(maxsplit=1)[0]
 
 
 def _write_new(name: str, data: bytes, *, beneath: int) -> str:

@@ -10,7 +10,7 @@ done
 for place in /etc /opt/agentic /var/lib/agentic /var/lib/agentic/gateway /usr/local/bin /home /root /srv/tools; do
   (: > "$place/snoop-was-here") 2> /dev/null && found="$found wrote:$place"
 done
-for place in /tmp "$TMPDIR" .; do
+for place in "$TMPDIR" .; do
   (: > "$place/snoop-was-here") 2> /dev/null || found="$found kept-from:$place"
 done
 for each in /proc/[0-9]*; do

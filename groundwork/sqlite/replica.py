@@ -75,7 +75,7 @@ class Replica:
         self._apply = apply
         self._forget = forget
         self.applied: Callable[[Sequence[StoredMessage]], object] | None = None
-        self.reached = self._wanted = 0
+        self.reached = 0
         self._created = self._at = ""
         self._moved, self._hurry = asyncio.Event(), asyncio.Event()
 
@@ -93,7 +93,6 @@ class Replica:
     async def wait(self, seq: int) -> None:
         """Returns when the message at `seq` is here. Raises TryAgain when nothing has come for PATIENCE_S."""
         while self.reached < seq:
-            self._wanted = max(self._wanted, seq)
             self._hurry.set()
             if not await set_within(self._moved, PATIENCE_S):
                 behind = f"this process has copied the facts up to {self.reached}, and not those up to {seq}"
@@ -129,9 +128,8 @@ class Replica:
                 self.reached, self._at = batch.last_seq, batch.at.isoformat()
                 self._moved.set()
                 self._moved = asyncio.Event()
-                if self._wanted <= self.reached:
-                    self._hurry.clear()
-                    await set_within(self._hurry, GATHER_S)
+                self._hurry.clear()  # one who waits for more sets it again
+                await set_within(self._hurry, GATHER_S)
 
     async def _require_same_log(self) -> None:
         extent = await patiently(self._log.extent)

@@ -39,7 +39,7 @@ def turns_of(store: RunStore, model_caller: Any, *observers: Any) -> Turns:
 
 
 async def test_effects_that_break_are_tried_again_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    model_caller, full = thinks(RuntimeError("nobody foresaw it")), [TryAgain("the disk is full")]
+    model_caller, full = thinks(RuntimeError("an unforeseen fault")), [TryAgain("the disk is full")]
     async with stored(queued()) as store:
         commits = store.commit
 
@@ -58,7 +58,7 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever(monkeypatch: 
         run = await store.load(RUN_ID)
     assert run
     assert (run.state.status, run.state.ending_class) == (Status.FAILED, "internal")
-    assert "nobody foresaw it" not in str(run.state.reason), "what an error says is for the log alone"
+    assert "an unforeseen fault" not in str(run.state.reason), "what an error says is for the log alone"
     assert (turns.outbox.pending, model_caller.think.await_count) == ({}, 4)
 
 
